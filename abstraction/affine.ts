@@ -13,7 +13,7 @@
  * is the innermost block of that dimension.
  */
 
-import { product, volumeOf, withName } from "./collections.ts";
+import { namesOf, product, volumeOf, withName } from "./collections.ts";
 import { internal, suggestion, UsageError } from "./error.ts";
 import {
   axesIn,
@@ -328,6 +328,9 @@ export const pointsIn = (sides: readonly { readonly extent: number }[]): number 
 export const extentsBy = (sides: readonly Dimension[]): Extents =>
   Object.fromEntries(sides.map(({ name, extent }) => [name, extent]));
 
+/** As text: `m 64, n 32`. */
+export const sizesText = (sides: readonly Dimension[]): string => sides.map((d) => `${d.name} ${d.extent}`).join(", ");
+
 /** Size of each dimension. */
 export const shapeOf = ({ dims }: { readonly dims: readonly Dimension[] }): number[] => dims.map((d) => d.extent);
 
@@ -433,7 +436,7 @@ export function storageFormula(text: string, dims: readonly Dimension[], subject
     throw new UsageError(`${subject}: ${printExpr(offending.part)} is not affine: ${offending.because}`, {
       source: text,
     });
-  const names = dims.map((d) => d.name);
+  const names = namesOf(dims);
   const unknown = axesIn(formula).find((name) => !names.includes(name));
   if (unknown !== undefined)
     throw new UsageError(`${subject}: no dimension "${unknown}"`, { source: text, hint: suggestion(unknown, names) });

@@ -23,12 +23,31 @@ export const withName = <T extends { readonly name: string }>(
   name: string | undefined,
 ): T | undefined => items.find((item) => item.name === name);
 
+/** Whether some item has a name. */
+export const hasName = (items: readonly { readonly name: string }[], name: string | undefined): boolean =>
+  withName(items, name) !== undefined;
+
+/** The name of each item. */
+export const namesOf = <Name extends string>(items: readonly { readonly name: Name }[]): Name[] =>
+  items.map((item) => item.name);
+
+/** Items by their names; of several with one name the last. */
+export const byName = <T extends { readonly name: string }>(items: readonly T[]): Map<string, T> =>
+  new Map(items.map((item) => [item.name, item]));
+
 /** The sum of numbers, or of a number of each item. */
 export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): number {
   let sum = 0;
   for (const item of items) sum += of(item);
   return sum;
 }
+
+/** Numbers in ascending order. */
+export const ascending = (numbers: Iterable<number>): number[] => [...numbers].sort((a, b) => a - b);
+
+/** A record's own value of a key. */
+export const entryOf = <T>(record: Readonly<Record<string, T>>, key: string): T | undefined =>
+  Object.hasOwn(record, key) ? record[key] : undefined;
 
 /** Each item once, in the order of their first places. */
 export const unique = <T>(items: Iterable<T>): T[] => [...new Set(items)];

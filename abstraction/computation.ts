@@ -37,7 +37,7 @@ import {
   shapeOf,
   storageFormula,
 } from "./affine.ts";
-import { memoised, sumOf, upTo } from "./collections.ts";
+import { hasName, memoised, namesOf, sumOf, upTo } from "./collections.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType, isInteger } from "./dtype.ts";
 import {
@@ -308,7 +308,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
  * @throws UsageError for a name that is no input
  */
 export function withConstants(computation: Computation, names: readonly string[]): Computation {
-  const inputs = inputsOf(computation).map((t) => t.name);
+  const inputs = namesOf(inputsOf(computation));
   const stray = names.find((tensor) => !inputs.includes(tensor));
   if (stray !== undefined) {
     const isMade = [outputOf(computation).name, targetOf(computation).name].includes(stray);
@@ -551,7 +551,7 @@ export function completeTensor(
   const taken = new Set<string>();
   const unique = dims.map((dim, d) => {
     let free = dim.name;
-    for (let i = d; taken.has(free) || (free !== dim.name && dims.some((x) => x.name === free)); i++) free = `d${i}`;
+    for (let i = d; taken.has(free) || (free !== dim.name && hasName(dims, free)); i++) free = `d${i}`;
     taken.add(free);
     return { ...dim, name: free };
   });
@@ -638,8 +638,7 @@ function checkRead(
       `${subject}: "${equation.target.tensor}" reads itself, so its ${stands === "an index" ? "indices" : "conditions"} cannot be read from a tensor`,
       place,
     );
-  const held = tensors[read.tensor];
-  if (!held) internal(`no tensor ${read.tensor}`);
+  const held = tensors[read.tensor] ?? internal(`no tensor ${read.tensor}`);
   if (!isInteger(held.dtype) || held.dtype === "u32")
     throw new UsageError(
       `${subject}: ${printAccess(read)} is ${stands}, and ${read.tensor} holds ${held.dtype}; integers up to s32 ${stands === "an index" ? "are indices" : "can be compared there"}`,

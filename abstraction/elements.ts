@@ -6,8 +6,8 @@
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
-import { memoised, present, product } from "./collections.ts";
-import { type Computation, elementCount, extentsOf, type Tensor, targetOf } from "./computation.ts";
+import { memoised, namesOf, present, product } from "./collections.ts";
+import { type Computation, elementCount, extentsOf, keptIn, type Tensor, targetOf } from "./computation.ts";
 import { type Access, axesIn, compare, type Expr } from "./expression.ts";
 
 /** Largest number of kept points that are examined one by one, where the target's index divides. */
@@ -18,7 +18,7 @@ export const writesApart = memoised(findApart);
 
 function findApart(computation: Computation): boolean {
   const extents = extentsOf(computation);
-  const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+  const kept = namesOf(keptIn(computation.axes));
   const { index } = computation.equation.target;
   // A loop is determined by an index whose other loops are determined, or in which the loops are digits of one number.
   const known = new Set(kept.filter((l) => extents[l] === 1));
@@ -80,7 +80,7 @@ function findAll(computation: Computation): boolean {
   const extents = extentsOf(computation);
   const target = targetOf(computation);
   const { index } = computation.equation.target;
-  const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+  const kept = namesOf(keptIn(computation.axes));
   // Where each index has its own loops, the inside points are the product of those inside along each dimension.
   const loops = index.map((e) => axesIn(e));
   const shared = loops.flat().length !== new Set(loops.flat()).size;

@@ -15,7 +15,7 @@
 
 import { affineForm, type Extents, offendingPart } from "./affine.ts";
 import { withName } from "./collections.ts";
-import type { Axis, Computation, Tensor } from "./computation.ts";
+import { type Axis, type Computation, keptIn, type Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import { UsageError } from "./error.ts";
 import {
@@ -33,6 +33,8 @@ import {
   readsOf,
   rewrite,
   substitute,
+  substituteAccess,
+  substituteEach,
   tensorsOf,
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
@@ -158,12 +160,12 @@ export function kept({ target }: Equation, epilogue: Equation): readonly Expr[] 
   if (epilogue.where === undefined) return [];
   const axes = elementAxes(epilogue, target.tensor);
   const places = new Map(axes.map((name, d) => [name, target.index[d] ?? number(0)]));
-  return conjunctsOf(epilogue.where).map((e) => substitute(e, places, "index"));
+  return substituteEach(conjunctsOf(epilogue.where), places);
 }
 
 /** @throws UsageError when an element of the sum is computed by no point, or by several */
 export function checkEveryElementOnce(subject: string, target: Access, sum: Tensor, axes: readonly Axis[]): void {
-  const spatial = axes.filter((a) => a.kind === "spatial");
+  const spatial = keptIn(axes);
   const seen = new Set<string>();
   const whole = target.index.every((e, d) => {
     // Digits of one number, the fastest first: g*16+k with 16 steps of k.
@@ -195,7 +197,7 @@ export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], 
     return e.kind === "axis" ? (axes.get(e.name) ?? e) : e;
   };
   return {
-    target: { ...equation.target, index: equation.target.index.map((e) => substitute(e, axes, "index")) },
+    target: substituteAccess(equation.target, axes),
     op: "=",
     value: rewrite(equation.value, at, "value"),
     ...(where !== undefined && { where: substitute(where, axes, "index") }),

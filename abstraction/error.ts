@@ -126,9 +126,12 @@ const REASONS: Readonly<Record<string, readonly [reason: string, remedy: string]
   EROFS: ["the file system is read-only", "name a place on another disk"],
 };
 
+/** What an error says; what else was thrown, as text. */
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 /** Why a file operation failed, in a few words. */
 export function reasonOf(error: unknown): string {
-  return REASONS[codeOf(error)]?.[0] ?? (error instanceof Error ? error.message : String(error));
+  return REASONS[codeOf(error)]?.[0] ?? messageOf(error);
 }
 
 /** The remedy when the file was to be written. */

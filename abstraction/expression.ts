@@ -438,6 +438,16 @@ export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>, con
   return rewrite(e, (node) => (node.kind === "axis" ? (replacements.get(node.name) ?? node) : node), context);
 }
 
+/** Expressions over integers, as indices and conditions are, with axes replaced. */
+export const substituteEach = (exprs: readonly Expr[], replacements: ReadonlyMap<string, Expr>): Expr[] =>
+  exprs.map((e) => substitute(e, replacements, "index"));
+
+/** An access at another place: axes of its index replaced. */
+export const substituteAccess = (of: Access, replacements: ReadonlyMap<string, Expr>): Access => ({
+  ...of,
+  index: substituteEach(of.index, replacements),
+});
+
 /** Operator precedence; a weaker operator inside a stronger one is printed in parentheses. */
 const STRENGTH = {
   or: 1,

@@ -14,6 +14,7 @@ import type { RegisterShape } from "./blocks/context.ts";
 import { describeElement, NestFault } from "./blocks/fault.ts";
 import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks/run.ts";
 import { Judge, type WatchedBuffer, WatchedMemory } from "./blocks/watched-memory.ts";
+import { byName, namesOf } from "./collections.ts";
 import {
   type Computation,
   elementCount,
@@ -133,10 +134,10 @@ function compileForBlocks(
   const context = {
     scope: new Scope(buffers, identity),
     judge,
-    files: new Map(files.map((file) => [file.name, file])),
-    scratch: new Map(nest.scratch.map((s) => [s.name, s])),
+    files: byName(files),
+    scratch: byName(nest.scratch),
     names,
-    inputs: new Set(inputsOf(computation).map((t) => t.name)),
+    inputs: new Set(namesOf(inputsOf(computation))),
     vectors,
     copies: order.copies ?? "early",
     team: teamOfNest(nest),

@@ -10,7 +10,16 @@
 
 import { pointsIn, shapeOf } from "./affine.ts";
 import { memoised } from "./collections.ts";
-import { type Axis, type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
+import {
+  type Axis,
+  type Computation,
+  elementCount,
+  inputsOf,
+  keptIn,
+  summedIn,
+  type Tensor,
+  targetOf,
+} from "./computation.ts";
 import { partsOf, together } from "./epilogue.ts";
 import { type Buffer, compileEquation, compilePlace, type Environment, Scope, type Values } from "./evaluate.ts";
 import { type Access, accessesIn, identityOf, number, readsIndices, rewriteReads, walk } from "./expression.ts";
@@ -129,8 +138,8 @@ function prepareByTable(
 
 /** Slots are assigned in loop order: spatial axes outside, reduce axes inside. */
 function axesInOrder({ axes }: Computation, scope: Scope): { spatial: readonly Axis[]; reduce: readonly Axis[] } {
-  const spatial = axes.filter((a) => a.kind === "spatial");
-  const reduce = axes.filter((a) => a.kind === "reduce");
+  const spatial = keptIn(axes);
+  const reduce = summedIn(axes);
   for (const a of [...spatial, ...reduce]) scope.slot(a.name);
   return { spatial, reduce };
 }

@@ -23,7 +23,7 @@ import {
   pointsOver,
   rowMajor,
 } from "./affine.ts";
-import { defined, mapValues, memoisedPair, withName } from "./collections.ts";
+import { defined, mapValues, memoisedPair, namesOf, withName } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
@@ -289,8 +289,8 @@ function formulasOf(spec: IntrinsicSpec): Formulas {
     const operand = given[name];
     if (!operand) throw new UsageError(`${spec.name}: operand ${name} is not declared`);
     const { file, storage } = parseStorage(operand.storage, `${spec.name}: storage of ${name}`);
-    const own = dims.map((d) => d.name);
-    const axes = computation.axes.map((a) => a.name);
+    const own = namesOf(dims);
+    const axes = namesOf(computation.axes);
     const mentioned = storage === undefined ? [] : axesIn(storage);
     for (const axis of mentioned)
       if (!own.includes(axis) && !axes.includes(axis))
@@ -391,7 +391,7 @@ function parseTurned(text: string, file: string, subject: string): Expr {
 }
 
 function checkTemplates(name: string, operands: readonly Operand[], emit: string): void {
-  const names = operands.map((o) => o.name);
+  const names = namesOf(operands);
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
     for (const [, word] of template?.matchAll(BRACES) ?? []) {
       if (word !== undefined && !known.includes(word))
@@ -416,7 +416,7 @@ const MOST_PLACES = 2 ** 24;
 function checkStorage(name: string, computation: Computation, operand: Operand): void {
   if (operand.storage === undefined) return;
   const logical = rowMajor(operand.dims);
-  const axes = [...operand.dims.map((d) => d.name), ...operand.broadcast];
+  const axes = [...namesOf(operand.dims), ...operand.broadcast];
   const extents: Extents = { ...extentsOf(computation), ...sizesOf(operand) };
   const subject = JSON.stringify([operand.storage, axes, axes.map((axis) => extents[axis])]);
   if (rightStorages.has(subject)) return;

@@ -31,6 +31,7 @@
  */
 
 import { type Dimension, rowMajor } from "./affine.ts";
+import { namesOf } from "./collections.ts";
 import { type Computation, targetOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { type Access, type Equation, type Expr, guarded } from "./expression.ts";
@@ -397,11 +398,7 @@ export class FreshNames {
   private readonly taken: ReadonlySet<string>;
 
   constructor(...computations: readonly Computation[]) {
-    const all = computations.flatMap((c) => [
-      ...c.axes.map((a) => a.name),
-      ...Object.keys(c.tensors),
-      targetOf(c).name,
-    ]);
+    const all = computations.flatMap((c) => [...namesOf(c.axes), ...Object.keys(c.tensors), targetOf(c).name]);
     this.taken = new Set(all);
   }
 

@@ -9,7 +9,10 @@
  * layout; every form was compared with wgmma on an H100.
  */
 
+import { namesOf } from "./collections.ts";
+import { summedIn } from "./computation.ts";
 import { bytesOf } from "./dtype.ts";
+import { internal } from "./error.ts";
 import type { Intrinsic, Operand } from "./intrinsic.ts";
 import { tilePlaces } from "./memory-tile.ts";
 import { type Code, code } from "./source-text.ts";
@@ -109,9 +112,9 @@ export function operandView(
   { name: operand, dims, dtype, turned }: Operand,
   at: (element: number) => number,
 ): MatrixView | undefined {
-  const sums = new Set(computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name));
+  const sums = new Set(namesOf(summedIn(computation.axes)));
   const [first, second] = dims;
-  if (!first || !second || dims.length > 2) throw new Error(`internal: ${name}.${operand} is no matrix`);
+  if (!first || !second || dims.length > 2) internal(`${name}.${operand} is no matrix`);
   const sumFirst = sums.has(first.name);
   const [kept, sum] = sumFirst ? [second.extent, first.extent] : [first.extent, second.extent];
   const element = (i: number, j: number): number => at(sumFirst ? j * kept + i : i * sum + j);

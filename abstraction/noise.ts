@@ -4,6 +4,8 @@
  *     noiseVerdict({ widths: [0.001], loads: [0.79] }).verdict      "noisy": steady times, beside programs that took most of the processor
  */
 
+import { ascending } from "./collections.ts";
+
 export const NOISE_VERDICTS = ["quiet", "usable", "noisy", "unknown"] as const;
 export type NoiseVerdict = (typeof NOISE_VERDICTS)[number];
 
@@ -64,6 +66,6 @@ export function noiseVerdict(signs: SignsOfNoise): JudgedNoise {
 
 /** The quantile at a share; 0 for an empty list. */
 export function quantile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
+  const sorted = ascending(values);
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
 }

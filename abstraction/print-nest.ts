@@ -5,6 +5,7 @@
  *       c{0} <- identity
  */
 
+import { sizesText } from "./affine.ts";
 import { type Expr, printAccess, printEquation, printExpr } from "./expression.ts";
 import {
   type ArrivalAt,
@@ -138,7 +139,7 @@ function printCopy({ axes, width, gathered, transfer, group, view, when, equatio
     `, by ${group}`,
     view ? `, ${printTensorView(view)}` : "",
   ];
-  const tile = axes.map((a) => `${a.name} ${a.extent}`).join(", ");
+  const tile = sizesText(axes);
   return `copy ${tile}${how.join("")}${where(when)}   ${printEquation(equation)}`;
 }
 
@@ -156,7 +157,7 @@ const where = (when: Expr | undefined): string => (when ? ` where ${printExpr(wh
 function printScratch(scratch: Scratch): string {
   const { scope, name, dtype, elements, dims, storage, outside } = scratch;
   if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;
-  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  const shape = sizesText(dims);
   const at = storage ? ` at ${printExpr(storage, "formula")}` : "";
   return `${scope} ${name}: ${dtype}[${shape}]${at}${outside ? ", outside the identity" : ""}`;
 }

@@ -4,6 +4,8 @@
  *     const random = seededRandom(1); random()     0.6270739405881613
  */
 
+import { internal } from "./error.ts";
+
 /** A uniform number in [0, 1) at each call. Mulberry32 (Tommy Ettinger, 2017, public domain): 32 bits of state, fine for sampling. */
 export type Random = () => number;
 
@@ -25,7 +27,7 @@ export function randomInteger(random: Random, min: number, max: number): number 
 
 /** One of the items, with equal probability. @throws Error when there is none */
 export function pick<T>(random: Random, items: readonly T[]): T {
-  if (items.length === 0) throw new Error("internal: picked from nothing");
+  if (items.length === 0) internal("picked from nothing");
   return items[Math.floor(random() * items.length)] as T; // a number below 1 times the length is an index
 }
 

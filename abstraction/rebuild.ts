@@ -5,6 +5,7 @@
  */
 
 import { type Extents, shapeOf } from "./affine.ts";
+import { namesOf } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, type Tensor, type TensorSpec } from "./computation.ts";
 import { type Equation, printExpr, tensorsOf } from "./expression.ts";
 
@@ -12,7 +13,7 @@ import { type Equation, printExpr, tensorsOf } from "./expression.ts";
 export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {
   return {
     dtype,
-    dims: dims.map((d) => d.name),
+    dims: namesOf(dims),
     shape: shapeOf({ dims }),
     ...(constant && { constant }),
     ...(layout && dims.length > 0 && { storage: printExpr(storage, "formula") }),

@@ -11,8 +11,8 @@
  * A `#` begins a comment. What {@link printRecurrence} prints reads back to an equal system.
  */
 
-import { affineForm, extentsBy, offendingPart, shapeOf } from "./affine.ts";
-import { unique } from "./collections.ts";
+import { affineForm, extentsBy, offendingPart, shapeOf, sizesText } from "./affine.ts";
+import { namesOf, unique } from "./collections.ts";
 import { completeTensor, type Tensor } from "./computation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { type Span, suggestion, type UsageDetails, UsageError } from "./error.ts";
@@ -149,7 +149,7 @@ export function defineRecurrence(spec: {
 
 /** The text of a system; {@link parseRecurrence} reads it back. */
 export function printRecurrence({ name, loops, definitions, results, variables, tensors }: Recurrence): string {
-  const lines = [`recurrence ${name}`, `loops ${loops.map((l) => `${l.name} ${l.extent}`).join(", ")}`];
+  const lines = [`recurrence ${name}`, `loops ${sizesText(loops)}`];
   const shapes = Object.values(tensors).map((t) => `${t.name} ${t.dtype}[${shapeOf(t).join(",")}]`);
   if (shapes.length > 0) lines.push(`tensors ${shapes.join(", ")}`);
   lines.push(
@@ -188,7 +188,7 @@ function completeRecurrence(
 ): Recurrence {
   if (loops.length === 0) fail(undefined, "no loops: begin with a line such as `loops c 16, q 5`");
   if (equations.length === 0) fail(undefined, "no equations: write what every variable holds at a point");
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   for (const { name: loop, extent } of loops)
     if (!Number.isSafeInteger(extent) || extent < 1)
       fail(undefined, `the extent of loop ${loop} must be a positive integer, got ${extent}`);
@@ -264,7 +264,7 @@ function checkReads(
   assigned: ReadonlyMap<string, number>,
   fail: Fail,
 ): void {
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   for (const e of equations) {
     for (const node of [e.target, e.value, ...(e.where ? [e.where] : [])].flatMap((part) => [...walk(part)]))
       if (node.kind === "axis" && !names.includes(node.name))

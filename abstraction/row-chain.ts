@@ -13,11 +13,14 @@
  */
 
 import { addressOf, affineForm, boundsOf, pointsIn, rowMajor } from "./affine.ts";
+import { namesOf } from "./collections.ts";
 import {
   type Computation,
   elementCount,
   extentsOf,
+  keptIn,
   outputOf,
+  summedIn,
   type Tensor,
   tensorOf,
   writtenBy,
@@ -135,8 +138,8 @@ function placedLoops(
   if (![equation.target, stored.target].every(({ index }) => index.every((e) => e.kind === "axis")))
     return { because: `${printAccess(stored.target)} is no element at plain loops` };
   const long = axes.filter((a) => a.extent > 1);
-  const kept = long.filter((a) => a.kind === "spatial");
-  const summed = long.filter((a) => a.kind === "reduce");
+  const kept = keptIn(long);
+  const summed = summedIn(long);
   const at = flatOf(stored.target, output);
   const count = pointsIn(kept);
   if (!at || count !== elementCount(output)) return { because: `it writes a part of ${output.name}` };
@@ -185,7 +188,7 @@ function misread(
 ): string | undefined {
   const { equation, axes } = computation;
   const stored = storingEquation(computation);
-  const inColumns = axes.filter(({ name }) => digits[name]?.of === "column").map((a) => a.name);
+  const inColumns = namesOf(axes.filter(({ name }) => digits[name]?.of === "column"));
   const bare = [equation.value, stored.value].flatMap(bareAxes);
   if (bare.length > 0) return `the value of ${bare[0]} is part of its elements`;
   const extents = extentsOf(computation);

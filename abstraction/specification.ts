@@ -18,6 +18,7 @@
  */
 
 import { offendingPart } from "./affine.ts";
+import { namesOf } from "./collections.ts";
 import { suggestion, UsageError } from "./error.ts";
 import type { Expr } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
@@ -120,7 +121,7 @@ function check(
   { loops, definitions, results, tensors, variables }: Recurrence,
   steps: readonly { readonly step: SpatialStep; readonly fail: Fail }[],
 ): void {
-  let names = loops.map((l) => l.name);
+  let names = namesOf(loops);
   const transformed = new Set<string>();
   for (const { step, fail } of steps) {
     const loopNamed = (name: string): void => {

@@ -8,6 +8,7 @@
  * cuTensorMapEncodeIm2col; PTX ISA, Tensors. Walks of strides 1 and 2 and of dilation 2 were compared with an H100.
  */
 
+import { namesOf } from "./collections.ts";
 import { type Expr, printExpr } from "./expression.ts";
 
 /**
@@ -104,7 +105,7 @@ export function beginsOutside(
 export function printTensorView({ dims, rows }: TensorView): string {
   const along = (names: readonly string[], of: readonly (number | string)[]): string =>
     names.map((name, i) => `${name} ${of[i] ?? 1}`).join(", ");
-  const names = dims.map((d) => d.name);
+  const names = namesOf(dims);
   if (rows.kind === "box") return `as a box of ${along(names, rows.extents)}`;
   const walks = rows.walks.map((w) => `${w.low}..${w.low + w.step * (w.count - 1)} by ${w.step}`);
   const offsets = rows.offsets.map((e) => printExpr(e, "formula"));

@@ -14,9 +14,9 @@
  * cancel: {@link boundOfForm}.
  */
 
-import { affineForm, extentOf } from "./affine.ts";
-import { memoised, sumOf } from "./collections.ts";
-import { type Computation, defineComputation, extentsOf, targetOf, tensorOf } from "./computation.ts";
+import { affineForm, extentOf, extentsBy } from "./affine.ts";
+import { memoised, namesOf, sumOf } from "./collections.ts";
+import { type Computation, defineComputation, extentsOf, keptIn, targetOf, tensorOf } from "./computation.ts";
 import { type Access, printAccess } from "./expression.ts";
 import { parseEquation } from "./parse.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
@@ -127,7 +127,7 @@ export const convolutionOf = memoised((computation: Computation): Convolution | 
       continue;
     if (top === undefined || leading === undefined || extents[r] !== 3 || extents[s] !== 3) continue;
     if (Math.min(extentOf(c, extents), extentOf(k, extents)) < LEAST_CHANNELS) continue;
-    const taken = [...computation.axes.map((a) => a.name), ...Object.keys(computation.tensors), target.tensor];
+    const taken = [...namesOf(computation.axes), ...Object.keys(computation.tensors), target.tensor];
     // An equation with these names has no others for its steps.
     if (ADDED.some((name) => taken.includes(name))) return undefined;
     return { image, filters, begins: [top, leading], axes: { n, k, p, q, c, r, s } };
@@ -216,7 +216,7 @@ export function winogradParts(
         `${printAccess(computation.equation.target)} += ${matrixText(output, `${p}%${outputs}`, "wx")} * ${matrixText(output, `${q}%${outputs}`, "wy")} * sums[wx,wy,${n},${p}/${outputs},${q}/${outputs},${k}]`,
       ),
       extents: {
-        ...Object.fromEntries(computation.axes.filter((a) => a.kind === "spatial").map((a) => [a.name, a.extent])),
+        ...extentsBy(keptIn(computation.axes)),
         ...ofWindow,
       },
       tensors: { sums: { dtype: "f32", shape: [size, size, images, high, wide, beside * width] } },

@@ -9,7 +9,7 @@ import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
-import { unique } from "../abstraction/collections.ts";
+import { entryOf, namesOf, unique } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Database, DEFAULT_DATABASE, namesIn, queryTrials, runsIn, shortId, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -49,7 +49,7 @@ export function register(command: Cli): void {
       "automap completion fish | source",
     ])
     .runs(z.object({}), (_given, _command, shell: string) => {
-      const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
+      const script = entryOf(SCRIPTS, shell);
       if (script === undefined)
         throw new UsageError(`no completion for a shell "${shell}"`, suggestion(shell, Object.keys(SCRIPTS)));
       print(script);
@@ -92,14 +92,14 @@ function takesValue(command: Command, word: string): boolean {
 }
 
 const intrinsics = (): string[] => unique(INTRINSICS.flatMap(({ name, family }) => [family, name]));
-const operators = (): string[] => OPERATORS.map(({ name }) => name);
+const operators = (): string[] => namesOf(OPERATORS);
 
 /** Values by option. */
 const VALUES: Readonly<Record<string, (database: string) => readonly string[]>> = {
   "--intrinsic": intrinsics,
   "--op": operators,
   "--target": () => TARGET_NAMES,
-  "--strategy": () => STRATEGIES.map(({ name }) => name),
+  "--strategy": () => namesOf(STRATEGIES),
   "--kinds": () => CANDIDATE_KINDS,
   "--epilogue": () => EPILOGUE_NAMES,
   "--run": (database) => runIds(database),

@@ -11,7 +11,7 @@ import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
-import { NotFoundError, UsageError } from "../abstraction/error.ts";
+import { messageOf, NotFoundError, UsageError } from "../abstraction/error.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 import { collect } from "./options.ts";
 
@@ -46,7 +46,7 @@ async function declareFrom(file: string): Promise<void> {
   if (statSync(path).isDirectory()) throw new UsageError(`--declare: ${file} is a directory`, "name a module in it");
   const exports: unknown = await import(pathToFileURL(path).href).catch((error: unknown) => {
     throw new UsageError(
-      `--declare: ${file} cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
+      `--declare: ${file} cannot be loaded: ${messageOf(error)}`,
       "it is an ES module, .mjs or .js: export default { name: ..., compute: ... }",
     );
   });

@@ -14,8 +14,8 @@ import { parseDocument } from "yaml";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
-import { defined } from "../abstraction/collections.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { defined, namesOf } from "../abstraction/collections.ts";
+import { messageOf, UsageError } from "../abstraction/error.ts";
 import { checkOptions } from "../abstraction/schema.ts";
 import { WORKLOAD_NAME } from "../db/index.ts";
 import { withFile } from "../network/onnx/file.ts";
@@ -55,12 +55,7 @@ const shared = z.strictObject({
   constant: z.array(text).optional().describe("inputs that never change, as weights"),
   intrinsic: text.optional().describe("an instruction or a family of instructions; all when left out"),
   kinds: z.enum(CANDIDATE_KINDS, { error: `must be ${CANDIDATE_KINDS.join(", ")}` }).optional(),
-  strategy: z
-    .enum(
-      STRATEGIES.map(({ name }) => name),
-      { error: `must be ${STRATEGIES.map(({ name }) => name).join(", ")}` },
-    )
-    .optional(),
+  strategy: z.enum(namesOf(STRATEGIES), { error: `must be ${namesOf(STRATEGIES).join(", ")}` }).optional(),
   seed: z.int({ error: "must be a whole number" }).min(0, { error: "must not be negative" }).optional(),
   threads: positive.optional().describe("threads of a kernel"),
   trials: positive.optional().describe("kernels to measure at most"),
@@ -225,7 +220,7 @@ function parsed(path: string): unknown {
     if (problem) throw problem;
     return document.toJS({ maxAliasCount: MOST_ALIASES });
   } catch (error) {
-    const [what = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    const [what = ""] = messageOf(error).split("\n");
     throw new UsageError(`${path} cannot be read: ${what.replace(/:$/, "")}`, "a list of layers, in YAML or JSON");
   }
 }

@@ -4,6 +4,8 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { shapeOf } from "../abstraction/affine.ts";
+import { namesOf } from "../abstraction/collections.ts";
 import { elementCount, equationText } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { printExpr } from "../abstraction/expression.ts";
@@ -95,8 +97,8 @@ function show(given: z.infer<typeof showOptions>, command: Command, name: string
   const tensors = Object.values(computation.tensors).map((t) => ({
     tensor: t.name,
     dtype: t.dtype,
-    shape: t.dims.map((d) => d.extent),
-    dims: t.dims.map((d) => d.name),
+    shape: shapeOf(t),
+    dims: namesOf(t.dims),
     storage: printExpr(t.storage, "formula"),
     elements: elementCount(t),
     constant: t.constant,

@@ -7,7 +7,7 @@
 import { randomBytes } from "node:crypto";
 import { CommanderError } from "commander";
 import { z } from "zod";
-import { MachineFault, NotFoundError, UsageError } from "../abstraction/error.ts";
+import { MachineFault, messageOf, NotFoundError, UsageError } from "../abstraction/error.ts";
 import { EXIT, type ExitCode } from "../abstraction/exit-codes.ts";
 import { visible } from "../abstraction/text.ts";
 import { indent, MARKED, table, WIDTH } from "../report/text.ts";
@@ -131,7 +131,7 @@ export function reportError(error: unknown): ExitCode {
     );
     return error instanceof NotFoundError ? EXIT.nothingFound : EXIT.usage;
   }
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   say(`automap: ${message}`);
   if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "" && error instanceof Error) say(error.stack ?? "");
   return error instanceof MachineFault ? EXIT.environment : EXIT.failed;

@@ -7,6 +7,7 @@
  */
 
 import type { Command } from "commander";
+import { namesOf } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { EXIT_MEANINGS } from "../abstraction/exit-codes.ts";
 import { visible } from "../abstraction/text.ts";
@@ -219,7 +220,7 @@ function exitCodes(): string[] {
 }
 
 function namesOfCommands(): readonly string[] {
-  return COMMANDS.map(({ name }) => name);
+  return namesOf(COMMANDS);
 }
 
 /** @throws UsageError when the command is not the first word, is written in capitals, or belongs to another command */

@@ -17,6 +17,7 @@ import { readFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
+import { namesOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import {
   automapCommand,
@@ -266,10 +267,7 @@ function runOwn(subject: ArraySubject, given: Options, command: readonly string[
   if ("design" in judged) return show(subject, judged.design, given, command);
   const { refusal } = judged;
   if (refusal.rule === "shape")
-    throw new UsageError(
-      refusal.because,
-      `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
-    );
+    throw new UsageError(refusal.because, `a row has an entry for each of ${namesOf(problem.loops).join(", ")}`);
   return reportRefusal(refusal, given.json, 1);
 }
 
@@ -597,7 +595,7 @@ function listingDocument(
   forms: readonly Design[],
   timed: Timing,
 ): PartsOf<typeof listingSchema> {
-  const best = new Set(paretoSet(all).map((d) => d.name));
+  const best = new Set(namesOf(paretoSet(all)));
   return {
     designs: designs.map((d) => ({ ...designDocument(d, timed), orbit: d.orbit, pareto: best.has(d.name) })),
     refused: count.candidates - count.valid + (all.length - fitting),

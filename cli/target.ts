@@ -9,6 +9,7 @@
  *     --target neoverse-n1      an Arm CPU by name: ranked by the model, and run under qemu without a time
  */
 
+import { namesOf } from "../abstraction/collections.ts";
 import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import {
@@ -21,14 +22,8 @@ import {
   predictedGpuNamed,
 } from "../targets/index.ts";
 
-export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
-export const TARGET_NAMES = [
-  "cpu",
-  "cuda",
-  "opencl",
-  ...GPU_NAMES,
-  ...[...PREDICTED_GPUS, ...ARM_TARGETS].map((t) => t.name),
-];
+export const GPU_NAMES = namesOf(NVIDIA_TARGETS);
+export const TARGET_NAMES = ["cpu", "cuda", "opencl", ...GPU_NAMES, ...namesOf([...PREDICTED_GPUS, ...ARM_TARGETS])];
 /** Other common names for this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 

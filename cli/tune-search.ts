@@ -6,7 +6,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { defined, mapValues, unique, withName } from "../abstraction/collections.ts";
+import { defined, mapValues, namesOf, unique, withName } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -95,7 +95,7 @@ export function strategyOf({ strategy: name }: TuneWords): Strategy | undefined 
   if (name === undefined) return undefined;
   const strategy = withName(STRATEGIES, name);
   if (strategy) return strategy;
-  const names = STRATEGIES.map((s) => s.name);
+  const names = namesOf(STRATEGIES);
   throw new UsageError(`unknown strategy "${name}"`, suggestion(name, names));
 }
 

@@ -16,9 +16,9 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS, isMapped } from "../abstraction/candidate.ts";
-import { defined, present, sumOf } from "../abstraction/collections.ts";
+import { defined, namesOf, present, sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { automapCommand, EnvironmentError, internal, UsageError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError, internal, messageOf, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { KERNEL_LANGUAGES, LANGUAGES } from "../abstraction/kernel.ts";
@@ -125,7 +125,7 @@ export function register(command: Cli): void {
     )
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")
-    .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
+    .option("--strategy <name>", `${namesOf(STRATEGIES).join(", ")} (default ${STRATEGIES[0]?.name})`)
     .option(
       "--kinds <which>",
       "what to choose from: mappings onto instructions, designs on vector lanes, exact for both, or all: also forms that round otherwise, as Winograd's; instructions for these and mappings (default all)",
@@ -531,7 +531,7 @@ async function tuneOne(layer: Layer, among: Among, { machines, signal, remark }:
     if (error instanceof DatabaseError) throw error;
     await machines.close();
     name();
-    const because = error instanceof Error ? error.message : String(error);
+    const because = messageOf(error);
     return { ...result, code: reportError(error), because };
   }
 }

@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import type { Optional } from "../abstraction/collections.ts";
+import { byName, type Optional } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isByteFloat, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { inside } from "../abstraction/elements.ts";
@@ -93,7 +93,7 @@ export class CExpressions {
     this.words = words;
     const sizes = [...Object.values(computation.tensors).map(memoryElements), ...nest.scratch.map((s) => s.elements)];
     this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
-    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    this.scratch = byName(nest.scratch);
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
       ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),

@@ -8,7 +8,7 @@
  * and those of CUDA in pairs of f16.
  */
 
-import { present } from "../abstraction/collections.ts";
+import { namesOf, present } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -168,7 +168,7 @@ function clearing(computation: Computation, nest: LoopNest, lanes: number | unde
   if (!nest.body.some(adds)) return [];
   const last = output.dims.at(-1);
   const value = number(identityOf(computation.equation.op, output.dtype));
-  const taken = new Set([...output.dims.map((d) => d.name), ...Object.keys(computation.tensors)]);
+  const taken = new Set([...namesOf(output.dims), ...Object.keys(computation.tensors)]);
   const fresh = (wish: string): string => (taken.has(wish) ? fresh(`${wish}_`) : wish);
   if (lanes !== undefined && last !== undefined) {
     const [block, lane] = [fresh(`${last.name}_block`), fresh("lane")];

@@ -10,7 +10,7 @@
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
-import { upTo, volumeOf } from "../abstraction/collections.ts";
+import { ascending, hasName, upTo, volumeOf } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn, type Expr, number, testsElements } from "../abstraction/expression.ts";
 import type { ArrivalAt, Loop, LoopNest, RegisterAt, Statement, TileAt } from "../abstraction/loop-nest.ts";
@@ -169,7 +169,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
     };
     const element = (a: Access): Access => {
       const [index] = a.index;
-      if (index && vectors.some((v) => v.name === a.tensor)) register({ file: a.tensor, index });
+      if (index && hasName(vectors, a.tensor)) register({ file: a.tensor, index });
       else memory.add(a.tensor);
       return a;
     };
@@ -201,7 +201,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
     if (s.kind === "load" && s.made) memory.delete(s.made.element);
   };
   for (const s of statements) visit(s, {});
-  const inOrder = [...registers].map(([file, numbers]) => [file, [...numbers].sort((a, b) => a - b)] as const);
+  const inOrder = [...registers].map(([file, numbers]) => [file, ascending(numbers)] as const);
   return { memory, registers: new Map(inOrder) };
 }
 

@@ -8,6 +8,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { namesOf } from "../abstraction/collections.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import {
   type Access,
@@ -89,7 +90,7 @@ export abstract class WarpLanes extends LanePrinter implements LanguagePrinter {
     this.thread = code`threadIdx.x % ${c.group}`;
     const all = equationsIn([...c.nest.prepare, ...c.nest.body]);
     const read = new Set(all.flatMap(({ value }) => accessesIn(value)).map((a) => a.tensor));
-    const vectors = new Set((c.nest.vectors ?? []).map((v) => v.name));
+    const vectors = new Set(namesOf(c.nest.vectors ?? []));
     this.exchanged = new Set(
       all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
     );

@@ -4,7 +4,7 @@
  */
 
 import { callingThreads } from "../abstraction/candidate.ts";
-import { sumOf } from "../abstraction/collections.ts";
+import { ascending, sumOf } from "../abstraction/collections.ts";
 import { type Computation, memoryElements } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Environment, TrialRecord, WorkloadRecord } from "./record.ts";
@@ -59,7 +59,7 @@ export function impossibleTimes(
   const { median } = measurement;
   const { threads } = conditions;
   const [low, high] = measurement.interval;
-  const samples = [...measurement.samples].sort((a, b) => a - b);
+  const samples = ascending(measurement.samples);
   const [least = 0, most = 0] = [samples[0], samples.at(-1)];
   if (median < least || median > most) return "its median lies outside its samples";
   if (low > median || high < median) return "its median lies outside its interval";

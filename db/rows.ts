@@ -4,8 +4,9 @@
  */
 
 import { z } from "zod";
+import { shapeOf } from "../abstraction/affine.ts";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { defined, mapValues, remembered, unique } from "../abstraction/collections.ts";
+import { defined, mapValues, namesOf, remembered, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -165,8 +166,8 @@ function recordOf(computation: Computation): ComputationRecord {
     t.name,
     {
       dtype: t.dtype,
-      dims: t.dims.map((d) => d.name),
-      shape: t.dims.map((d) => d.extent),
+      dims: namesOf(t.dims),
+      shape: shapeOf(t),
       storage: printExpr(t.storage, "formula"),
       constant: t.constant,
     },

@@ -12,6 +12,7 @@
  * `sqlite3 automap.db "select * from best"`.
  */
 
+import { namesOf } from "../abstraction/collections.ts";
 import { COLUMNS_OF, isSealedTable, type NamedColumn, TABLE_NAMES, type Table } from "./facts.ts";
 
 /** `amdb` in ASCII: marks a file as automap's, also for `file automap.db`. */
@@ -108,7 +109,7 @@ function appendOnly(table: string): string {
 function recordsOf(version: number): string {
   const known = (table: Table): NamedColumn[] => COLUMNS_OF[table].filter(({ since = 1 }) => since <= version);
   const workload = known("workloads").filter(({ type }) => type !== "JSON");
-  const names = [...workload, ...known("environments")].map(({ name }) => name).join(", ");
+  const names = namesOf([...workload, ...known("environments")]).join(", ");
   return `
   CREATE VIEW records AS
   SELECT trials.*, json_patch(extents, parameters) AS shape, ${names}

@@ -13,7 +13,8 @@ import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { checkNames, reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
+import { hasName } from "../abstraction/collections.ts";
+import { checkNames, messageOf, reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import {
   COLUMNS_OF,
@@ -244,7 +245,7 @@ function readClaim(line: string): Claim | { readonly reason: string } {
       ? { table, row, seal: typeof seal === "string" ? seal : null }
       : { reason: toldOf(problem) };
   } catch (error) {
-    return { reason: toldOf(error instanceof Error ? error.message : String(error)) };
+    return { reason: toldOf(messageOf(error)) };
   }
 }
 
@@ -260,7 +261,7 @@ function toldOf(reason: string): string {
 function packed(table: Table, { id, ...data }: Readonly<Record<string, unknown>>): Row {
   const columns = COLUMNS_OF[table];
   const named = { id: cellOf("id", id) };
-  const surplus = Object.keys(data).find((field) => !columns.some(({ name }) => name === field));
+  const surplus = Object.keys(data).find((field) => !hasName(columns, field));
   if (surplus !== undefined) throw new Error(`a ${kindOf(table)} has no field ${excerpt(surplus)}`);
   const cells = columns.map(({ name, type, optional, of }): [string, Row[string]] => {
     const value = data[name];

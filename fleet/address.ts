@@ -9,6 +9,7 @@
  */
 
 import { readFileSync } from "node:fs";
+import { entryOf } from "../abstraction/collections.ts";
 import { reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 
 /** A password that is not printed with what holds it. */
@@ -64,7 +65,7 @@ const EXAMPLES = "redis://host:6379, rediss://host:6379 or postgresql://user@hos
  */
 export function parseAddress(url: string, environment: NodeJS.ProcessEnv = process.env): Address {
   const [, scheme = ""] = /^([a-z][a-z0-9+-]*):\/\//i.exec(url) ?? [];
-  const parts = Object.hasOwn(SCHEMES, scheme.toLowerCase()) ? SCHEMES[scheme.toLowerCase()] : undefined;
+  const parts = entryOf(SCHEMES, scheme.toLowerCase());
   if (parts === undefined)
     throw new UsageError("this is not the address of a server that keeps queues", `write ${EXAMPLES}`);
   const read = URL.canParse(url) ? new URL(url) : undefined;
@@ -103,7 +104,7 @@ function sslMode(parameters: URLSearchParams): Address["tls"] {
   if ([...parameters.keys()].some((name) => name !== "sslmode"))
     throw new UsageError("the address has a parameter that is not read", `sslmode is read: ${modes}`);
   const mode = parameters.get("sslmode") ?? "disable";
-  const tls = Object.hasOwn(SSL_MODES, mode) ? SSL_MODES[mode] : undefined;
+  const tls = entryOf(SSL_MODES, mode);
   if (tls === undefined) throw new UsageError("the address has a sslmode that is not known", `known: ${modes}`);
   return tls;
 }

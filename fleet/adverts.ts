@@ -5,6 +5,7 @@
  *     chooseEnvironment(workers, "isa contains amx_int8")     { id: "9c1f...", target: "Intel(R) Xeon(R) ...", ... }
  */
 
+import { entryOf } from "../abstraction/collections.ts";
 import { automapCommand, EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { EnvironmentRecord } from "../db/record.ts";
 import { ADVERT, type Advert, readAdvert } from "./jobs.ts";
@@ -63,7 +64,7 @@ const FIELDS: Readonly<Record<string, (worker: KnownWorker) => readonly string[]
 function readCondition(text: string): (worker: KnownWorker) => boolean {
   const tests = text.split(/\s+and\s+/).map((part) => {
     const [, field = "", relation, value = ""] = /^\s*(\w+)\s+(is|contains)\s+(\S.*?)\s*$/.exec(part) ?? [];
-    const valuesOf = Object.hasOwn(FIELDS, field) ? FIELDS[field] : undefined;
+    const valuesOf = entryOf(FIELDS, field);
     if (!valuesOf)
       throw new UsageError(
         `--on: "${part.trim()}" is no condition on a worker`,

@@ -18,8 +18,8 @@
 import { randomInt } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import type { Queue, QueueEvents, Job as QueueJob } from "bullmq";
-import { defined, remembered } from "../abstraction/collections.ts";
-import { EnvironmentError, type EnvironmentProblem, internal } from "../abstraction/error.ts";
+import { defined, namesOf, remembered } from "../abstraction/collections.ts";
+import { EnvironmentError, type EnvironmentProblem, internal, messageOf } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -156,7 +156,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     status: "open",
     machine,
     id,
-    workers: chosen.workers.map(({ name }) => name),
+    workers: namesOf(chosen.workers),
     environment,
     batch: isGpu(machine) ? GPU_BATCH : undefined,
     calibration: async (db, _, signal) => {
@@ -829,7 +829,7 @@ export class Asking {
     this.awayFrom ??= now;
     if (now - this.awayFrom < SERVER_AWAY_MS) return;
     this.giveUp({
-      what: `${this.server.address.text} is away: ${error instanceof Error ? error.message : String(error)}`,
+      what: `${this.server.address.text} is away: ${messageOf(error)}`,
       why: "jobs and answers of the fleet go through it",
       remedy: "start it, and run the same command again: what was measured is kept",
     });

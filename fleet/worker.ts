@@ -20,7 +20,7 @@ import { readFile } from "node:fs/promises";
 import type { Job as QueueJob, Worker } from "bullmq";
 import pLimit from "p-limit";
 import { defined } from "../abstraction/collections.ts";
-import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, messageOf } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { visible } from "../abstraction/text.ts";
@@ -431,7 +431,7 @@ class Serving implements FleetWorker {
       if (++this.faults >= MOST_FAULTS) this.fail(fault);
       return { status: "fault", what, why, remedy };
     }
-    const because = error instanceof Error ? error.message : String(error);
+    const because = messageOf(error);
     say(`${task} for ${tuner} refused: ${because}`);
     return { status: "refused", because: shortened(because) };
   }

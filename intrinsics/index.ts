@@ -10,6 +10,7 @@
  * its unit are in targets/, which also says what a change touches. Every row is executed against its own equation (`runtime/conformance.ts`).
  */
 
+import { byName, namesOf } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { AMX } from "./amx.ts";
@@ -71,7 +72,7 @@ const LANES_ONLY: readonly Intrinsic[] = [
   cudaMadS32,
 ];
 
-const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY, ...LOOPS, THREAD].map((row) => [row.name, row]));
+const BY_NAME = byName([...INTRINSICS, ...LANES_ONLY, ...LOOPS, THREAD]);
 
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {
@@ -103,10 +104,6 @@ export function intrinsicsNamed(word: string): readonly Intrinsic[] {
   const known = knownIntrinsics();
   const found = known.filter((row) => row.family === word || row.isa === word || table.includes(row));
   if (found.length > 0) return found;
-  const words = [
-    ...Object.keys(INTRINSIC_TABLES),
-    ...known.flatMap((row) => [row.family, row.isa]),
-    ...known.map((row) => row.name),
-  ];
+  const words = [...Object.keys(INTRINSIC_TABLES), ...known.flatMap((row) => [row.family, row.isa]), ...namesOf(known)];
   throw new UsageError(`no intrinsic, family or feature "${word}"`, suggestion(word, [...new Set(words)]));
 }

@@ -10,7 +10,7 @@
  */
 
 import { storageText } from "../abstraction/affine.ts";
-import { addTo } from "../abstraction/collections.ts";
+import { addTo, ascending } from "../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { joined } from "../abstraction/program.ts";
@@ -102,7 +102,7 @@ class Chains {
 
   /** The members of the chain around a sum; it begins as early as it can. */
   private around(anchor: number, rows: Rows): Member[] {
-    const before = [...this.before(anchor, rows)].sort((a, b) => a - b);
+    const before = ascending(this.before(anchor, rows));
     for (const begin of before) {
       const members = this.from(begin, new Set(before), rows);
       if (members.some(({ place }) => place === anchor)) return members;

@@ -10,7 +10,7 @@
  */
 
 import { shapeOf } from "../abstraction/affine.ts";
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, namesOf } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type TensorSpec, targetOf } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
 import {
@@ -227,6 +227,6 @@ function assembled(
   }
   const sum = targetOf(first);
   const epilogue: Equation = { target: access("res", index), op: "=", value };
-  const dims = sum.dims.map((d) => d.name);
+  const dims = namesOf(sum.dims);
   return rebuilt(first, { epilogue, tensors: { res: { ...spec, dims }, ...specs } });
 }

@@ -4,7 +4,7 @@
  *     lowerGraph(graph, { dims: { batch: 1 } })      Network
  */
 
-import { addTo, unique } from "../abstraction/collections.ts";
+import { addTo, entryOf, hasName, namesOf, unique } from "../abstraction/collections.ts";
 import { quotedWords, suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
@@ -28,15 +28,9 @@ export interface LowerOptions {
 /** @throws UsageError, naming the node or input, when the network is not supported */
 export function lowerGraph(graph: Graph, options: LowerOptions = {}): Network {
   const { dims = {}, constants = new Map(), inBytes } = options;
-  const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
+  const unknown = [...constants.keys()].find((name) => !hasName(graph.inputs, name));
   if (unknown !== undefined)
-    throw new UsageError(
-      `the network has no input "${unknown}"`,
-      suggestion(
-        unknown,
-        graph.inputs.map((i) => i.name),
-      ),
-    );
+    throw new UsageError(`the network has no input "${unknown}"`, suggestion(unknown, namesOf(graph.inputs)));
   checkDims(graph, { dims, constants });
   const values = valuesOf([...graph.constants, ...constants]);
   const inputs: Value[] = [];
@@ -159,7 +153,7 @@ const fits = (
 ): boolean =>
   sizes.length === shape.length &&
   shape.every((size, d) => {
-    const known = typeof size === "number" ? size : Object.hasOwn(dims, size) ? dims[size] : undefined;
+    const known = typeof size === "number" ? size : entryOf(dims, size);
     return known === undefined || known === sizes[d];
   });
 

@@ -20,7 +20,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf, shapeOf } from "../abstraction/affine.ts";
-import { isDefined, mapValues, product, remembered, unique } from "../abstraction/collections.ts";
+import { isDefined, mapValues, namesOf, product, remembered, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -42,7 +42,7 @@ import {
   number,
   plainAxes,
   rewriteReads,
-  substitute,
+  substituteEach,
 } from "../abstraction/expression.ts";
 import { rebuilt } from "../abstraction/rebuild.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
@@ -307,7 +307,7 @@ function elementRead(
   const index = flat && indexOf(flat, made, extents);
   if (!index) return undefined;
   const axes = new Map(target.flatMap((name, d) => (index[d] ? [[name, index[d]] as const] : [])));
-  return read.index.map((e) => substitute(e, axes, "index"));
+  return substituteEach(read.index, axes);
 }
 
 /** The position of an element among all, row-major. */
@@ -430,7 +430,7 @@ function inOrder(computation: Computation, order: readonly number[]): Computatio
   };
   const specs = [sum, outputOf(computation)].map(({ name, dtype, dims }): [string, TensorSpec] => [
     name,
-    { dtype, dims: inNew(dims).map((d) => d.name), shape: inNew(dims).map((d) => d.extent) },
+    { dtype, dims: namesOf(inNew(dims)), shape: inNew(dims).map((d) => d.extent) },
   ]);
   return rebuilt(computation, {
     equation: { ...equation, target: turned(equation.target) },

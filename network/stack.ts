@@ -10,7 +10,7 @@
  */
 
 import { rowMajor, storageText } from "../abstraction/affine.ts";
-import { groupsOf, mapValues } from "../abstraction/collections.ts";
+import { groupsOf, mapValues, namesOf } from "../abstraction/collections.ts";
 import { computationKey, extentsOf, outputOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { type Access, access, axis, type Equation, rewriteReads } from "../abstraction/expression.ts";
 import { rebuilt, specOf } from "../abstraction/rebuild.ts";
@@ -87,7 +87,7 @@ function stackOf(first: Step, steps: readonly Step[]): Step {
   const { computation, output } = first;
   const { equation, epilogue, axes } = computation;
   const count = steps.length;
-  const taken = new Set([...axes.map(({ name }) => name), ...Object.keys(computation.tensors)]);
+  const taken = new Set([...namesOf(axes), ...Object.keys(computation.tensors)]);
   let name = "s";
   for (let n = 1; taken.has(name); n++) name = `s${n}`;
   // 1. Constants, sums and results get a dimension in front.

@@ -6,7 +6,7 @@
  * Inputs and outputs keep their type. Constants keep their values, which f32 holds exactly. What the network rounds to f16 in between is not rounded.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, namesOf } from "../abstraction/collections.ts";
 import { type Attribute, type Body, type Constant, type Graph, isBody, isConstant, type Node } from "./graph.ts";
 import { numberOfType, numbersFor } from "./numbers.ts";
 
@@ -27,7 +27,7 @@ const TYPED = ["to", "dtype", "output_dtype"];
 /** The graph without f16 between its inputs and outputs, and what was f16; undefined when nothing was. */
 export function widened(graph: Graph): { readonly graph: Graph; readonly was: Widened } | undefined {
   const inputs = graph.inputs.flatMap(({ name, type }) => (type === "f16" ? [name] : []));
-  const given = new Set(graph.inputs.map(({ name }) => name));
+  const given = new Set(namesOf(graph.inputs));
   // An output that is an input is of its type already.
   const outputs = graph.outputs.filter((name) => graph.outputTypes?.get(name) === "f16" && !given.has(name));
   const taken = new Set([...given, ...graph.constants.keys(), ...graph.nodes.flatMap((node) => node.outputs)]);

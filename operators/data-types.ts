@@ -6,6 +6,7 @@
  *     f16->f16   f16 times f16, summed in f16
  */
 
+import { entryOf } from "../abstraction/collections.ts";
 import { DTYPES, type DType, isDType, isInteger } from "../abstraction/dtype.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 
@@ -49,7 +50,7 @@ const FOREIGN: Readonly<Record<string, DType>> = {
 
 /** `did you mean "f32"?` for `float32`, and the nearest of our own names for anything else. */
 export function typeSuggestion(word: string, known: readonly string[] = DTYPES): string {
-  const own = Object.hasOwn(FOREIGN, word) ? FOREIGN[word] : undefined;
+  const own = entryOf(FOREIGN, word);
   return own === undefined ? suggestion(word, known) : `did you mean "${own}"?`;
 }
 

@@ -9,7 +9,7 @@
  */
 
 import { layoutStorage, rowMajor, shapeOf } from "../abstraction/affine.ts";
-import { withName } from "../abstraction/collections.ts";
+import { namesOf, withName } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -172,7 +172,7 @@ function asEquation(computation: Computation): WorkloadWords {
 
 /** The sums of an equation, to which an epilogue is applied. */
 function sumsOf({ name: target, dtype, dims }: Tensor): EpilogueSubject {
-  return { name: "equation", target, dtype, axes: dims.map((d) => d.name) };
+  return { name: "equation", target, dtype, axes: namesOf(dims) };
 }
 
 /** The name of an epilogue without per-channel values, else its equation. */

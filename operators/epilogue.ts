@@ -6,7 +6,7 @@
  * Names apply to every operator; those with per-channel values apply to operators whose output has channels.
  */
 
-import { isDefined } from "../abstraction/collections.ts";
+import { entryOf, isDefined } from "../abstraction/collections.ts";
 import type { TensorSpec } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
@@ -74,7 +74,7 @@ export function epilogueFor(
 }
 
 function presetText(name: string, { name: subject, target, dtype, axes, channel }: EpilogueSubject): string {
-  const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
+  const preset = entryOf(EPILOGUES, name);
   if (preset === undefined)
     throw new UsageError(
       name === "" ? "the epilogue is empty" : `unknown epilogue "${name}"`,

@@ -4,6 +4,7 @@
  *     instantiate(operatorNamed("c2d"), { parameters: { stride: 2 } })
  */
 
+import { namesOf } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { CONVOLUTION } from "./convolution.ts";
 import { INTERACTION } from "./interaction.ts";
@@ -39,7 +40,7 @@ export function operatorNamed(nameOrAlias: string): Operator {
   const word = nameOrAlias.toLowerCase();
   const found = OPERATORS.find(({ name, aliases }) => name === word || aliases.includes(word));
   if (found) return found;
-  const names = OPERATORS.map(({ name }) => name);
+  const names = namesOf(OPERATORS);
   const known = [...names, ...OPERATORS.flatMap(({ aliases }) => aliases)];
   throw new UsageError(`unknown operator "${nameOrAlias}"`, suggestion(nameOrAlias, known));
 }

@@ -21,7 +21,7 @@ import {
   pointsOf,
   shapeOf,
 } from "../abstraction/affine.ts";
-import { defined, unique } from "../abstraction/collections.ts";
+import { defined, namesOf, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -247,10 +247,7 @@ export function constantValues(operator: Operator, computation: Computation): Re
     if (!value) continue;
     const { dims, dtype } = tensorOf(computation, name);
     const shape = shapeOf({ dims });
-    const points = pointsOf(
-      dims.map((d) => d.name),
-      extentsBy(dims),
-    );
+    const points = pointsOf(namesOf(dims), extentsBy(dims));
     const values = Float64Array.from(points, (point) => value(Object.values(point), shape));
     if (!isInteger(dtype) || values.every(Number.isInteger)) known[name] = values.map((x) => wrap(dtype, x));
   }

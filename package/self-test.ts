@@ -10,7 +10,7 @@
  * stretch, so that the ends of the stretches hold the results.
  */
 
-import { present } from "../abstraction/collections.ts";
+import { hasName, present } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -72,11 +72,11 @@ function factsOf(subject: EmitSubject) {
     inputs,
     beside,
     /** Inputs drawn for the epilogue: those the sum has not already read. */
-    later: beside.filter((t) => !inputs.some((i) => i.name === t.name)),
+    later: beside.filter((t) => !hasName(inputs, t.name)),
     /** What else the output holds, each part with the inputs that are drawn for it. */
     parts: others.map((part, i) => {
       const before = [...inputs, ...beside, ...others.slice(0, i).flatMap(inputsOf)];
-      const drawn = inputsOf(part).filter((t) => !before.some((other) => other.name === t.name));
+      const drawn = inputsOf(part).filter((t) => !hasName(before, t.name));
       return { part, drawn, variable: code`beside_${i}`, type: code`Beside${i}` };
     }),
     divides: tensorsBeside("/", sum).size > 0,
@@ -89,7 +89,7 @@ type Facts = ReturnType<typeof factsOf>;
 
 /** The variable that an input's values are drawn in. */
 function holderOf({ inputs, parts }: Facts, tensor: Tensor): Code {
-  const isIn = (tensors: readonly Tensor[]): boolean => tensors.some((t) => t.name === tensor.name);
+  const isIn = (tensors: readonly Tensor[]): boolean => hasName(tensors, tensor.name);
   if (isIn(inputs)) return code`sum`;
   return parts.find((p) => isIn(p.drawn))?.variable ?? code`finish`;
 }

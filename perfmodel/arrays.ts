@@ -2,7 +2,7 @@
 
 import { addressOf, affineForm } from "../abstraction/affine.ts";
 import type { ArrayPlan } from "../abstraction/candidate.ts";
-import { volumeOf } from "../abstraction/collections.ts";
+import { namesOf, volumeOf } from "../abstraction/collections.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
@@ -39,7 +39,7 @@ export interface RoughMachine {
 export function roughCycles(array: LaneArray, s: ArrayPlan, { costs, registers: held, onWarps }: RoughMachine): number {
   const { multiplyAdd, shift, load, store } = costs;
   const { sum, design, space, beside } = array;
-  const inner = new Set(beside.map((l) => l.name));
+  const inner = new Set(namesOf(beside));
   const copies = volumeOf(beside);
   const blocks = space.outside.reduce((n, l) => (inner.has(l.name) ? n : n * l.extent), 1);
   const { steps } = design;

@@ -8,6 +8,7 @@
  * instructions on tiles took twice and loads of tiles four times as long in three of eight calibrations of a Xeon (2026-11-30), for seconds.
  */
 
+import { ascending } from "../abstraction/collections.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { ScalarCycles, Target } from "../abstraction/machine.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
@@ -146,7 +147,7 @@ function beyond(loop: Measured, plain: Measured): Measured {
 
 /** The median, and its spread. */
 export function summary(samples: readonly number[]): Measured {
-  const sorted = [...samples].sort((a, b) => a - b);
+  const sorted = ascending(samples);
   const quantile = (q: number): number => {
     const place = q * (sorted.length - 1);
     const low = sorted[Math.floor(place)] ?? 0;

@@ -6,6 +6,7 @@
  * Ranges of blocks are bisected until the condition decides a whole range, so the time is proportional to the length of the edge.
  */
 
+import { hasName } from "../abstraction/collections.ts";
 import { type Condition, conditionOf, type Outlook, outlook } from "../abstraction/condition.ts";
 import { number } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -178,7 +179,7 @@ export class Tally {
   /** @param summed whether blocks of summed dimensions are distinguished */
   private rangesOf(blocks: readonly Blocks[], summed: boolean): RangeOf {
     return (loop) => {
-      const i = this.tied.findIndex(({ dimension }) => dimension.loops.some((l) => l.name === loop));
+      const i = this.tied.findIndex(({ dimension }) => hasName(dimension.loops, loop));
       const own = this.tied[i];
       const range = blocks[i];
       if (own === undefined || range === undefined || !(own.state.spatial || summed))

@@ -15,7 +15,7 @@
  */
 
 import { Matrix, solve } from "ml-matrix";
-import { sumOf, unique, upTo, withName } from "../abstraction/collections.ts";
+import { ascending, namesOf, sumOf, unique, upTo, withName } from "../abstraction/collections.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 
 /** One part of a call's time, as if it ran alone. */
@@ -152,7 +152,7 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     return { ...prior, scale: prior.scale + Math.log(factor) };
   }
   const names = unique(
-    usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
+    usable.flatMap(({ costs }) => [...namesOf(costs.terms.filter((t) => t.seconds > 0)), ...costs.traits]),
   );
   names.sort();
   const x = new Matrix(usable.map(({ costs }) => featuresOf(costs, names)));
@@ -243,7 +243,7 @@ function beliefs(residuals: readonly number[]): number[] {
  * factor of all other trials predicts each; a single trial is believed.
  */
 export function commonFactor(ratios: readonly number[]): number {
-  const sorted = [...ratios].sort((a, b) => a - b);
+  const sorted = ascending(ratios);
   // The median of the others is the same one, or its neighbour; without others a trial predicts itself.
   const middle = (sorted.length - 1) >> 1;
   const leftOut = sorted.map((ratio, i) => Math.log(ratio / (sorted[i <= middle ? middle + 1 : middle] ?? ratio)));

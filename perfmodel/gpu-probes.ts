@@ -17,6 +17,7 @@
 
 import { upTo, volumeOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -286,7 +287,7 @@ function asynchronousLoop(
   issue: Code,
   busy: boolean,
 ): Code[] {
-  if (row.scope !== "warpgroup") throw new Error(`internal: ${row.name} is asynchronous, but not of a warpgroup`);
+  if (row.scope !== "warpgroup") internal(`${row.name} is asynchronous, but not of a warpgroup`);
   return [
     fillTemplate(fence),
     ...upTo(busy ? ISSUES_A_GROUP : 1).map(() => issue),

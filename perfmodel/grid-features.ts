@@ -7,7 +7,7 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
+import { sumOf, volumeOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { launchedThreads, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
@@ -95,7 +95,7 @@ export function gridFeatures(
     steps,
     "steps ahead": ahead,
     "bytes ahead": ahead * together * tileBytes,
-    "outer sums": product(context.outerSums.map((d) => d.extent)),
+    "outer sums": volumeOf(context.outerSums),
     "loops of the sum": sum.dimension?.loops.filter((l) => l.extent > 1).length ?? 0,
     "beyond the sum": (Math.ceil(sum.elements / along) * along) / sum.elements,
     // copies

@@ -13,7 +13,7 @@
 
 import { boundsOf, extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { memoisedBy, sumOf, upTo } from "../abstraction/collections.ts";
+import { hasName, memoisedBy, sumOf, upTo } from "../abstraction/collections.ts";
 import { extentsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
@@ -353,7 +353,7 @@ function findPlace({ mapping, sum }: GridContext, takesTurns: boolean, { value, 
       const open = (least < 0 ? 1 : 0) + (most >= extent ? 1 : 0);
       sides += open;
       inside *= Math.min(1, extent / (most - least + 1));
-      isTested ||= open > 0 && axesIn(e).some((name) => keptLoops.some((l) => l.name === name));
+      isTested ||= open > 0 && axesIn(e).some((name) => hasName(keptLoops, name));
     }
   }
   const fused = ({ dimension }: GridAxis): number =>

@@ -8,7 +8,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
+import { namesOf, product, sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { accessesIn } from "../abstraction/expression.ts";
@@ -186,7 +186,7 @@ function constantsOf({ tensors }: Computation): ReadonlySet<string> {
   const fitting = Object.values(tensors).filter(
     (t) => t.constant && elementCount(t) * bytesOf(t.dtype) <= CONSTANT_BYTES,
   );
-  return new Set(fitting.map((t) => t.name));
+  return new Set(namesOf(fitting));
 }
 
 /** Bytes of the boxes that the arrays of a block read, an array. @param arrays of a block, which are neighbours */

@@ -8,7 +8,7 @@
 
 import { type AffineForm, addressOf, affineForm, boundsOf, gcd } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
-import { present, product, sumOf } from "../abstraction/collections.ts";
+import { namesOf, present, product, sumOf, volumeOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   extentsOf,
@@ -19,6 +19,7 @@ import {
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Access, access, accessesIn, axesIn, childrenOf, type Expr, number } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -149,13 +150,12 @@ export function placedInput(
   crossed: readonly Border[],
 ): PlacedInput {
   const { computation, binding } = mapping;
-  const bound = binding[operand.name];
-  if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
+  const bound = binding[operand.name] ?? internal(`${operand.name} stands for nothing`);
   const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
   const constant = sources.every((t) => t.constant);
   const sourceBytes = sumOf(sources, (t) => bytesOfTensor(t));
   const size = bytesOf(operand.dtype);
-  const tile = product(operand.dims.map((o) => o.extent));
+  const tile = volumeOf(operand.dims);
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
 
   const form = packedForm(mapping, operand.name);
@@ -175,7 +175,7 @@ export function placedInput(
   const loaded = { mapping, operand, access: bound, dimensions };
   const padded = reachCopy?.(loaded);
   const reach = padded === undefined ? reachInPlace(loaded) : typeof padded === "string" ? padded : padded.reach;
-  if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
+  if (typeof reach === "string") internal(`${operand.name} is not reached: ${reach}`);
   return {
     footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size),
     bufferBytes: padded === undefined || typeof padded === "string" ? sourceBytes : padded.copy.elements * size,
@@ -199,9 +199,9 @@ function tiledPacking(
   own: ReadonlySet<DimensionState>,
   sourceBytes: number,
 ): Packing {
-  const elements = product(operand.dims.map((o) => o.extent)) * product([...own].map((d) => d.steps));
+  const elements = volumeOf(operand.dims) * product([...own].map((d) => d.steps));
   const run = operand.dims.at(-1)?.extent ?? 1;
-  const names = new Set([...own].map((d) => d.name));
+  const names = new Set(namesOf([...own]));
   const moving = dimensions.filter((d) => names.has(d.name));
   const outer = operand.dims.at(-2);
   const innermost = operand.dims.at(-1);
@@ -487,7 +487,6 @@ function straddles(grain: number, bytes: number): number {
 }
 
 export function at<T>(items: readonly T[], index: number): T {
-  const item = items[index];
-  if (item === undefined) throw new Error(`internal: nothing at ${index} of ${items.length}`);
+  const item = items[index] ?? internal(`nothing at ${index} of ${items.length}`);
   return item;
 }

@@ -18,7 +18,7 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
+import { byName, product, sumOf, volumeOf, withName } from "../abstraction/collections.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { number } from "../abstraction/expression.ts";
@@ -131,7 +131,7 @@ export class Plan {
     const dimensions = dimensionsUnder(mapping, { spread });
     const states = dimensions.map(stateOf);
     this.mapping = mapping;
-    this.byName = new Map(states.map((s) => [s.name, s]));
+    this.byName = byName(states);
     this.loopOf = new Map(states.map((s) => [s.name, loopState(s, undefined)]));
     this.states = states;
     this.spatial = states.filter((s) => s.spatial);
@@ -155,7 +155,7 @@ export class Plan {
     this.census = censusOf(mapping, dimensions, states);
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
     this.results = new Results(mapping, this.target, dimensions, states, this.census);
-    const tileBytes = product(this.target.dims.map((o) => o.extent)) * bytesOf(this.target.dtype);
+    const tileBytes = volumeOf(this.target.dims) * bytesOf(this.target.dtype);
     this.sums =
       partialReach(mapping, { spread }) === undefined ? new RunFootprint(this.spatial, tileBytes) : this.results.output;
   }
@@ -235,7 +235,7 @@ export class Plan {
   /** Reads copies made inside a loop. @returns false when one cannot be made there */
   private readWithin(schedule: Schedule): boolean {
     for (const name in schedule.within) {
-      const input = this.inputs.find((i) => i.name === name);
+      const input = withName(this.inputs, name);
       const placed = input && withinInput(this, schedule, input.operand, input.placed);
       if (input === undefined || placed === undefined) return false;
       input.placed = placed;
@@ -433,7 +433,7 @@ class Results {
     // The same rule as in mapper/lower/scheduled.ts: partial steps go through the scratch block.
     const reach = computation.epilogue ? "an epilogue comes first" : reachOfTarget(mapping, wholeStepsOf(dimensions));
     const elementBytes = bytesOf(outputOf(computation).dtype);
-    const tile = product(operand.dims.map((o) => o.extent));
+    const tile = volumeOf(operand.dims);
     const rowBytes = Math.min(tile, tileRowElements(operand)) * elementBytes;
     this.straight = typeof reach !== "string";
     this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
@@ -531,7 +531,7 @@ function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: Pl
   const dimensions = dimensionsUnder(mapping, schedule);
   const found = tilesWithin(mapping, schedule, operand.name, dimensions);
   if (typeof found === "string") return undefined;
-  const run = product(operand.dims.map((o) => o.extent));
+  const run = volumeOf(operand.dims);
   const tile = run * tileBytesWithin(mapping, operand);
   const own = dimensions.flatMap((d, i) => (dependsOn(mapping, operand.name, d) ? [{ d, state: at(states, i) }] : []));
   const held = (d: LoopDimension): number => found.around.find((a) => a.dimension === d)?.steps ?? d.steps;
@@ -609,7 +609,7 @@ function knownCopy(
   });
   const moved = movedBy(around, () => number(0));
   const packing = copyPacking(mapping, bound, copy, size, once.packing.sourceBytes, moved);
-  const rowBytes = Math.min(product(operand.dims.map((o) => o.extent)), tileRowElements(operand)) * size;
+  const rowBytes = Math.min(volumeOf(operand.dims), tileRowElements(operand)) * size;
   return {
     placed: {
       footprint: new AffineFootprint(terms, size),

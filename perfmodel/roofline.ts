@@ -9,6 +9,7 @@
 
 import { volumeOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, levelOf, readRate, type Target } from "../abstraction/machine.ts";
 import { isGpu } from "../targets/index.ts";
@@ -69,8 +70,7 @@ function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings
   const clock = machine.loadedClockHz?.value ?? machine.clockHz?.value;
   const memory = staysNear(machine, bytes) ? "l2" : "dram";
   const rate = readRate(machine, memory, "grid");
-  if (clock === undefined || !rate)
-    throw new Error(`internal: ${machine.name} has no clock or no bandwidth of ${memory}`);
+  if (clock === undefined || !rate) internal(`${machine.name} has no clock or no bandwidth of ${memory}`);
   const cycles = issueCyclesOn(machine, row)?.value ?? row.cost?.issueCycles ?? 1;
   return {
     peak: (operationsOfGpuIssue(row) / cycles) * clock * levelOf(machine, "block").units,
@@ -82,8 +82,7 @@ function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings
 function ceilingsOfCores(row: Intrinsic, machine: Target, units: number, bytes: number): Ceilings {
   const target = modelTarget(machine);
   const clock = target.clockHz.value * units;
-  const level = levelHolding(target, bytes / units);
-  if (!level) throw new Error(`internal: ${machine.name} has no memory`);
+  const level = levelHolding(target, bytes / units) ?? internal(`${machine.name} has no memory`);
   return {
     peak: (operationsOfIssue(row) / timingOf(target, row).issueCycles) * clock,
     memory: level.name,

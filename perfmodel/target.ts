@@ -9,6 +9,7 @@
 
 import { mapValues, withName } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import {
   type Figure,
@@ -83,8 +84,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
     memory: memoryOf(target).map(({ name, bytes, bandwidth }): MemoryLevel => {
       const measured = calibration?.memory[name];
       const rate = (direction: "read" | "write"): Figure => {
-        const found = bandwidth.find((b) => b.direction === direction);
-        if (!found) throw new Error(`internal: no ${direction} rate of ${name}`);
+        const found = bandwidth.find((b) => b.direction === direction) ?? internal(`no ${direction} rate of ${name}`);
         return { value: found.per === "cycle" ? found.value : found.value / clockHz.value, source: found.source };
       };
       return {
@@ -118,8 +118,7 @@ function corePartsOf(target: Target) {
   const { name, pipeline, scalar, fixed } = target;
   const barrier = target.levels[0]?.barrier?.cycles;
   const { block } = fixed;
-  if (!pipeline || !scalar || !block || !barrier)
-    throw new Error(`internal: the model knows too little of ${name} as a CPU`);
+  if (!pipeline || !scalar || !block || !barrier) internal(`the model knows too little of ${name} as a CPU`);
   return { pipeline, scalar, block, barrier };
 }
 
@@ -151,7 +150,7 @@ export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTi
 /** Innermost first: the target's caches, with the reference rates of the same name where it has none; the reference machine's when it lists none. */
 function memoryOf(target: Target): readonly Memory[] {
   const [dram, ...outermostFirst] = referenceOf(target).memories;
-  if (!dram) throw new Error("internal: the reference machine has no memory");
+  if (!dram) internal("the reference machine has no memory");
   const reference: readonly Memory[] = outermostFirst.reverse();
   const caches = target.memories.filter((m) => m.bytes !== undefined).reverse();
   if (caches.length === 0) return [...reference, dram];

@@ -14,7 +14,7 @@
  */
 
 import { addressOf } from "../abstraction/affine.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
+import { ascending, product, sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, childrenOf, type Expr } from "../abstraction/expression.ts";
@@ -329,7 +329,7 @@ function touchedBy(statements: readonly Statement[], around: readonly Step[], te
       const size = Math.abs(slope);
       return [{ ...term(Math.max(1, Math.round(size)), step, 1), ...(size < 1 && { divisor: Math.round(1 / size) }) }];
     });
-    terms.push(...placesIn([...places].sort((a, b) => a - b)));
+    terms.push(...placesIn(ascending(places)));
     const bytes = bytesOf(tensors[access.tensor]?.dtype ?? "f32");
     const footprint = new AffineFootprint(terms, bytes, { written: isWritten, gathered: true });
     return { footprint, axes: new Set(slopes.keys()), isWritten };

@@ -1,6 +1,6 @@
 /** @file Decisions that correlate with time, as bars and parallel coordinates: an axis a decision, a line a trial. */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { namesOf, sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";
 import { barChart, chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthOf } from "./plot.ts";
@@ -68,7 +68,7 @@ export function parallelChart({ label, trials, decisions }: Subject, series: num
     return html`<path class="${kind}" d="M${points.join("L")}L${TIME} ${n(time.at(trial.seconds / unit.size))}"/>`;
   });
   return chart(
-    `Parallel coordinates of ${label}: ${axes.map((a) => a.name).join(", ")} and time, ${timed.length} trials`,
+    `Parallel coordinates of ${label}: ${namesOf(axes).join(", ")} and time, ${timed.length} trials`,
     BOTTOM + 22,
     html`${lines}
 ${places.map(({ x, room, values, name }, i) => {

@@ -6,7 +6,7 @@
  *               1      .  0  1  2
  */
 
-import { present, upTo } from "../abstraction/collections.ts";
+import { namesOf, present, upTo } from "../abstraction/collections.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
@@ -31,7 +31,7 @@ export function drawArray(problem: ArrayProblem, design: Design, trace: Trace | 
 /** The transform as formulas, the movement of operands, and the costs. */
 function drawDesign(problem: ArrayProblem, design: Design): string {
   const { allocation, schedule } = design.spaceTime;
-  const loops = problem.loops.map((l) => l.name);
+  const loops = namesOf(problem.loops);
   const place = allocation.map((row) => formula(row, loops)).join(", ");
   const time =
     schedule.length === 1

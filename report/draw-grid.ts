@@ -4,6 +4,7 @@
  *     m 4096, n 4096     32 x 16 blocks of 128 x 256     2 x 1 warps of 64 x 256     1 x 4 instructions of 64 x 64
  */
 
+import { keptIn, summedIn } from "../abstraction/computation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { type FusedAxis, physicalMapping } from "../mapper/match/physical.ts";
 import { html, type Markup } from "./html.ts";
@@ -29,12 +30,12 @@ interface Panel {
 /** Undefined for an instruction that does not keep exactly two axes. */
 export function gridChart(mapping: Mapping, shape: GridShape, series: number): Markup | undefined {
   const { axes } = physicalMapping(mapping);
-  const [rows, columns, ...more] = axes.filter((a) => a.kind === "spatial");
+  const [rows, columns, ...more] = keptIn(axes);
   if (!rows || !columns || more.length > 0) return undefined;
   const panels = panelsOf(rows, columns, shape, mapping.intrinsic.scope === "warpgroup" ? "warpgroup" : "warp");
   const drawn = panels.map((panel, i) => ({ ...panel, ...placed(panel, 4 + i * COLUMN) }));
   const below = TOP + SIDE + 18;
-  const sums = axes.filter((a) => a.kind === "reduce").map((a) => sumText(a, shape));
+  const sums = summedIn(axes).map((a) => sumText(a, shape));
   const lines = Math.max(...panels.map((p) => p.says.length));
   return chart(
     `The grid: ${panels.flatMap((p) => p.says).join(", ")}`,

@@ -5,6 +5,7 @@
  */
 
 import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
+import { hasName, namesOf } from "../abstraction/collections.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/expression.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
@@ -35,7 +36,7 @@ export function drawMappingSvg(mapping: Mapping): string {
   const loops = computation.axes;
   const rows = Math.max(loops.length, physical.axes.length, intrinsic.operands.length);
   const spread = (count: number, i: number): number => TOP + ((rows - count) * ROW) / 2 + i * ROW;
-  const loopNames = loops.map((l) => l.name);
+  const loopNames = namesOf(loops);
   const axisNames = physical.axes.map((a) => a.axis);
   const loopY = (name: string): number => spread(loops.length, loopNames.indexOf(name));
   const axisY = (name: string): number => spread(axisNames.length, axisNames.indexOf(name));
@@ -49,7 +50,7 @@ export function drawMappingSvg(mapping: Mapping): string {
     for (const l of a.loops)
       parts.push(curve(LOOP_X + LOOP_WIDTH, loopY(l.name) + middle, AXIS_X, axisY(a.axis) + middle, a.kind));
     intrinsic.operands.forEach((o, i) => {
-      if (o.dims.some((d) => d.name === a.axis))
+      if (hasName(o.dims, a.axis))
         parts.push(
           curve(
             AXIS_X + AXIS_WIDTH,

@@ -9,7 +9,7 @@
  * add up to one, and do not show causes.
  */
 
-import { groupsOf, sumOf, unique } from "../abstraction/collections.ts";
+import { ascending, groupsOf, sumOf, unique } from "../abstraction/collections.ts";
 
 /** A successful trial. */
 export interface Decided {
@@ -86,7 +86,7 @@ const meanOf = (values: readonly number[]): number => sumOf(values) / values.len
 const squares = (values: readonly number[], mean: number): number => sumOf(values, (v) => (v - mean) ** 2);
 
 function middle(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
+  const sorted = ascending(values);
   return sorted[sorted.length >> 1] ?? 0;
 }
 

@@ -10,6 +10,7 @@ import type { ChildProcess } from "node:child_process";
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join, resolve } from "node:path";
 import { Readable } from "node:stream";
+import { messageOf } from "../abstraction/error.ts";
 import { killGroup, spawnWatched } from "./watchdog.ts";
 
 /** How a child ended, and what it printed. */
@@ -86,7 +87,7 @@ export function begin<C extends ChildProcess>(start: () => C): { readonly child:
     }
     return { child };
   } catch (error) {
-    return { reason: error instanceof Error ? error.message : String(error) };
+    return { reason: messageOf(error) };
   }
 }
 

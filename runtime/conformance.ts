@@ -42,8 +42,8 @@ import { join } from "node:path";
 import pLimit from "p-limit";
 import { z } from "zod";
 import { evaluateIndex, pointsOf, rowMajor } from "../abstraction/affine.ts";
-import { groupsOf, mapValues, product } from "../abstraction/collections.ts";
-import { elementCount, extentsOf, targetOf } from "../abstraction/computation.ts";
+import { groupsOf, mapValues, namesOf, product, volumeOf } from "../abstraction/collections.ts";
+import { elementCount, extentsOf, summedIn, targetOf } from "../abstraction/computation.ts";
 import {
   bytesOf,
   cutOff,
@@ -272,8 +272,8 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   }
   for (const place of tilePlaces(intrinsic, target.name)) out.int(place);
   const factors = factorsOfBytes(intrinsic);
-  const summed = intrinsic.computation.axes.filter((axis) => axis.kind === "reduce");
-  out.int(factors.length === 0 ? 0 : product(summed.map((axis) => axis.extent)));
+  const summed = summedIn(intrinsic.computation.axes);
+  out.int(factors.length === 0 ? 0 : volumeOf(summed));
   if (factors.length > 0) out.int(intrinsic.sumBits ?? 0);
   for (const factor of factors) {
     out.int(DTYPES.indexOf(factor.dtype));
@@ -313,7 +313,7 @@ function imageMap(intrinsic: Intrinsic, operand: Operand): Int32Array {
   const places = tilePlaces(intrinsic, operand.name);
   const logical = rowMajor(operand.dims);
   const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
-  for (const point of pointsOf([...operand.dims.map((d) => d.name), ...operand.broadcast], extents))
+  for (const point of pointsOf([...namesOf(operand.dims), ...operand.broadcast], extents))
     map[evaluateIndex(storage, point)] = places[evaluateIndex(logical, point)] ?? -1;
   return map;
 }
@@ -715,7 +715,7 @@ interface Recipe {
 export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[] {
   const { computation } = intrinsic;
   const sums = targetOf(computation).dtype;
-  const terms = product(computation.axes.filter((a) => a.kind === "reduce").map((a) => a.extent));
+  const terms = volumeOf(summedIn(computation.axes));
   const moves = computation.equation.op === "=";
   const recipes = isInteger(sums)
     ? INTEGER_RECIPES

@@ -13,7 +13,7 @@
 import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
 import pLimit from "p-limit";
-import { sumOf } from "../abstraction/collections.ts";
+import { namesOf, sumOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { DISTURBING_LOAD } from "../abstraction/noise.ts";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
@@ -188,7 +188,7 @@ class Sharing implements Cores {
       if (count > 1) gathering = await this.gather(work, begun);
       while (held.size < count) {
         await this.takeFree(count, eligible, work, held);
-        const wished = eligible.filter((core) => !held.has(core)).map((core) => core.name);
+        const wished = namesOf(eligible.filter((core) => !held.has(core)));
         if (held.size < count) await this.untilOneIsFree(wished, work, begun);
       }
       return held;

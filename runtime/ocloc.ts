@@ -11,6 +11,7 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { namesOf } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
@@ -92,7 +93,7 @@ export function lastAttempts(names: readonly string[]): string[] {
     const key = name.replace(/(_\d+)?_simd\d+_/, "_");
     if (attempt >= (last.get(key)?.attempt ?? 0)) last.set(key, { attempt, name });
   }
-  return [...last.values()].map(({ name }) => name).sort();
+  return namesOf([...last.values()]).sort();
 }
 
 /** The facts in the head of a function's assembly, and the number of matrix products in its code. */

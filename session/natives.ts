@@ -5,7 +5,7 @@
  *     const koffi = await loadKoffi();
  */
 
-import { EnvironmentError, type EnvironmentProblem, MachineFault } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, MachineFault, messageOf } from "../abstraction/error.ts";
 import { openDatabase } from "../db/index.ts";
 import type { Finding } from "../runtime/doctor.ts";
 
@@ -50,5 +50,5 @@ async function examined(subject: string, why: string, use: () => unknown): Promi
 }
 
 function firstLine(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).split("\n", 1)[0] ?? "";
+  return messageOf(error).split("\n", 1)[0] ?? "";
 }

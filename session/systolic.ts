@@ -5,6 +5,7 @@
  *     arrayKernel(subject, designNamed(subject, "SBM", fitting), "cuda", {}, ["a line for its reader"]).source
  */
 
+import { namesOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -136,7 +137,7 @@ export function designNamed(subject: ArraySubject, name: string, designs: readon
       `${found.name} has no polyphase form`,
       "designs whose transform leaves places without a point, and whose summed loops can be split, have one",
     );
-  const names = designs.map((d) => d.name);
+  const names = namesOf(designs);
   throw new UsageError(
     `no design "${name}"`,
     suggestion(

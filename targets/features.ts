@@ -5,7 +5,7 @@
  *     compilerFlags(["fma"])              ["-mavx2", "-mfma"]
  */
 
-import { unique } from "../abstraction/collections.ts";
+import { namesOf, unique } from "../abstraction/collections.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Family, Feature } from "../abstraction/machine.ts";
@@ -103,7 +103,7 @@ export function architectureOf(extensions: readonly string[]): "x86" | "arm" | u
 /** Features whose words all appear in /proc/cpuinfo. */
 export function featuresIn(words: ReadonlySet<string>): string[] {
   const all = FAMILIES.flatMap((family) => family.features);
-  return all.filter((f) => f.cpuinfo?.every((word) => words.has(word))).map((f) => f.name);
+  return namesOf(all.filter((f) => f.cpuinfo?.every((word) => words.has(word))));
 }
 
 /** Words of /proc/cpuinfo by which a machine has these features. */

@@ -5,7 +5,7 @@
  *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": its own features, with the figures of the nearest machine
  */
 
-import { withName } from "../abstraction/collections.ts";
+import { hasName, namesOf, withName } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NVIDIA_TARGETS } from "./nvidia.ts";
@@ -13,7 +13,7 @@ import { featuresOfCapability, NVIDIA } from "./nvidia-features.ts";
 
 /** Whether kernels run as a grid of blocks on a machine. */
 export function isGpu(machine: Pick<Target, "levels">): boolean {
-  return machine.levels.some((level) => level.name === "block");
+  return hasName(machine.levels, "block");
 }
 
 /** The target of a name in a record or in `--target`: one of the table, or `sm_89`; undefined for an unknown name. */
@@ -44,8 +44,7 @@ export function capabilityFor(features: readonly string[]): { readonly least: nu
     return features.every((name) => known.has(name));
   };
   const least =
-    capabilitiesIn(NVIDIA.features.map((f) => f.name)).find(has) ??
-    internal(`no GPU has all of ${features.join(", ")}`);
+    capabilitiesIn(namesOf(NVIDIA.features)).find(has) ?? internal(`no GPU has all of ${features.join(", ")}`);
   return { least, only: !has(Number.POSITIVE_INFINITY) };
 }
 

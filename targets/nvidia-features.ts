@@ -4,6 +4,7 @@
  *     featuresOfCapability(80)        ["sm_61", ..., "sm_80", "dp4a", "wmma", "wmma_int8", "ldmatrix", "mma", "cp_async", "mbarrier"]
  */
 
+import { namesOf } from "../abstraction/collections.ts";
 import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { GUIDE } from "./nvidia-gpu.ts";
@@ -123,5 +124,5 @@ export const NVIDIA: Family = {
 
 /** Features of a compute capability, 80 for 8.0. */
 export function featuresOfCapability(capability: number): string[] {
-  return FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map((f) => f.name);
+  return namesOf(FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)));
 }

@@ -8,7 +8,7 @@
  * quarters that issue instructions.
  */
 
-import { withName } from "../abstraction/collections.ts";
+import { namesOf, withName } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Bandwidth, CopyForm, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
 import { assumed, cited, GIB, KIB, MIB } from "./figures.ts";
@@ -353,6 +353,6 @@ export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];
 export function nvidiaTarget(name: string): Target {
   const found = withName(NVIDIA_TARGETS, name);
   if (found) return found;
-  const names = NVIDIA_TARGETS.map((t) => t.name);
+  const names = namesOf(NVIDIA_TARGETS);
   throw new UsageError(`no GPU "${name}"`, suggestion(name, names));
 }

@@ -7,7 +7,7 @@
  * one reference machine, until `automap calibrate` measures them.
  */
 
-import { unique, withName } from "../abstraction/collections.ts";
+import { namesOf, unique, withName } from "../abstraction/collections.ts";
 import type { Bandwidth, Family, Feature, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
 import { assumed, cited, KIB, MIB } from "./figures.ts";
 
@@ -256,7 +256,7 @@ function memory(
 export const REFERENCE_CPU = {
   name: "reference",
   summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",
-  isa: X86.features.map((f) => f.name),
+  isa: namesOf(X86.features),
   compilerFlags: unique(X86.features.flatMap((f) => f.flags ?? [])),
   clockHz: cited(3.7e9, MEASURED),
   levels: [

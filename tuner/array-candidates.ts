@@ -10,6 +10,7 @@ import { ARRAY_INPUTS, type ArrayPlan, canonicalJson, type DesignSchedule } from
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import { axesIn } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random } from "../abstraction/random.ts";
@@ -272,8 +273,7 @@ class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
   }
 
   random(random: Random): S {
-    const drawn = this.drawn(random, this.ranked);
-    if (drawn === undefined) throw new Error("internal: no design is short enough to be written");
+    const drawn = this.drawn(random, this.ranked) ?? internal("no design is short enough to be written");
     return drawn;
   }
 

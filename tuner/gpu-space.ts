@@ -6,6 +6,7 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -99,8 +100,7 @@ function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: 
     if (from) promising.set(context, descendedSchedule(kind.schedules, context, from, cost));
   }
   const drawn = (context: C, by: typeof random): K["schedule"] => {
-    const schedule = drawSchedule(kind.schedules, context, by);
-    if (!schedule) throw new Error("internal: a mapping was kept that has no schedule");
+    const schedule = drawSchedule(kind.schedules, context, by) ?? internal("a mapping was kept that has no schedule");
     return schedule;
   };
   return new MappingSpace<K, C>({ ...kind, random: drawn }, ranked, promising);

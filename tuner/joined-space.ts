@@ -6,6 +6,7 @@
  * A candidate is mutated and crossed within its own space; a draw picks one of the spaces at random.
  */
 
+import { internal } from "../abstraction/error.ts";
 import { pick } from "../abstraction/random.ts";
 import { distanceIn, type SearchSpace } from "./space.ts";
 
@@ -16,8 +17,8 @@ export function joinedSpace<C extends { readonly kind: string }>(
   spaces: readonly { readonly kind: C["kind"]; readonly space: SearchSpace<C> }[],
 ): SearchSpace<C> {
   const of = (c: C): SearchSpace<C> => {
-    const own = spaces.find(({ kind }) => kind === c.kind);
-    if (!own) throw new Error(`internal: a candidate of the kind ${c.kind}, which was not joined`);
+    const own =
+      spaces.find(({ kind }) => kind === c.kind) ?? internal(`a candidate of the kind ${c.kind}, which was not joined`);
     return own.space;
   };
   const [only, ...others] = spaces;

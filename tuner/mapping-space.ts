@@ -17,6 +17,7 @@ import {
 } from "../abstraction/candidate.ts";
 import { memoised, memoisedPair, volumeOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
@@ -194,8 +195,9 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
 
   /** @throws Error for a candidate of another space */
   contextOf(candidate: K): C {
-    const context = this.byKey.get(mappingText(candidate));
-    if (!context) throw new Error(`internal: ${printMatching(candidate.matching)} is no mapping of this space`);
+    const context =
+      this.byKey.get(mappingText(candidate)) ??
+      internal(`${printMatching(candidate.matching)} is no mapping of this space`);
     return context;
   }
 

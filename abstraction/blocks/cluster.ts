@@ -10,6 +10,7 @@
  * synchronise with that use before it ends.
  */
 
+import { namesOf } from "../collections.ts";
 import { type Access, axis, type Expr, number, plus, rewrite, times } from "../expression.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../loop-nest.ts";
 import { rewriteStatement } from "../rewrite-statement.ts";
@@ -28,7 +29,7 @@ export function clusterOfNest({ prepare, body }: LoopNest): number {
 export function spreadOverCluster(nest: LoopNest): LoopNest {
   const blocks = clusterOfNest(nest);
   if (blocks === 1) return nest;
-  const shared = new Set(nest.scratch.filter((s) => s.scope === "shared").map((s) => s.name));
+  const shared = new Set(namesOf(nest.scratch.filter((s) => s.scope === "shared")));
   const stages = new Map((nest.arrivals ?? []).map((a) => [a.name, a.stages]));
   const spread = (s: Statement, block: Expr): Statement => {
     if (s.kind === "loop" && (s.mode === "block" || s.mode === "cluster")) {

@@ -9,7 +9,7 @@
  */
 
 import { pointsIn } from "../affine.ts";
-import { addTo, sumOf } from "../collections.ts";
+import { addTo, hasName, sumOf } from "../collections.ts";
 import { wrapperOf } from "../dtype.ts";
 import {
   type Buffer,
@@ -75,12 +75,12 @@ function checkCopy({ axes, equation, width, transfer, gathered, group, when }: C
   const { scope, inputs, scratch } = site;
   const last = axes.at(-1)?.extent ?? 0;
   if (width < 1 || last % width !== 0) refuse(site, `a row of ${last} elements cannot be dealt in pieces of ${width}`);
-  const taken = axes.find((a) => site.loops.some((l) => l.name === a.name));
+  const taken = axes.find((a) => hasName(site.loops, a.name));
   if (taken) refuse(site, `${taken.name} is an axis of the copy and of a loop around it: give it another name`);
   const { target, op, value } = equation;
   if (op !== "=") refuse(site, `a copy assigns with "=", not with "${op}"`);
   if (inputs.has(target.tensor)) refuse(site, `${target.tensor} is an input: nothing may write it`);
-  const inWhen = when && axesIn(when).find((name) => axes.some((a) => a.name === name));
+  const inWhen = when && axesIn(when).find((name) => hasName(axes, name));
   if (inWhen !== undefined) refuse(site, `the copy's condition names its axis ${inWhen}: threads would disagree`);
   if (group !== "block" && group !== site.team)
     refuse(site, `a copy is dealt to a ${group}, and the block is made of ${site.team}s`);

@@ -14,8 +14,10 @@
  */
 
 import { evaluateIndex, pointsIn, pointsOf, rowMajor } from "../affine.ts";
+import { hasName, namesOf } from "../collections.ts";
 import { extentsOf } from "../computation.ts";
 import { bytesOf, wrapperOf } from "../dtype.ts";
+import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, compileValue, type Environment } from "../evaluate.ts";
 import type { Expr } from "../expression.ts";
 import { lanesOf, type Operand, registerElements, sizesOf, WARP } from "../intrinsic.ts";
@@ -198,7 +200,7 @@ export function compileTileMove(
 export function tileOf(warp: Warp, shape: RegisterShape, number: number, site: Standing): Float64Array {
   const file = warp.files[shape.number];
   const tile = file?.tiles[number];
-  if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${number}}`);
+  if (!file || !tile) internal(`no register ${shape.name}{${number}}`);
   const flight = file.flights[number];
   if (flight?.endedIn === Number.POSITIVE_INFINITY) {
     const missing = `${flight.committed ? "" : "a commit of the issue and "}a wait for it`;
@@ -224,7 +226,7 @@ export function seekerOf(
 ): (env: Environment, element: number, along?: number, shift?: number) => void {
   if (axes.length !== operand.dims.length)
     refuse(site, `${axes.join(", ")} run over ${operand.dims.length} dimensions of ${intrinsic.name}.${operand.name}`);
-  const taken = axes.find((name) => site.loops.some((l) => l.name === name));
+  const taken = axes.find((name) => hasName(site.loops, name));
   if (taken !== undefined)
     refuse(site, `${taken} runs over the tile and is an axis of a loop around it: give it another name`);
   const digits = digitsOf(operand).map((of, d) => ({ of, slot: site.scope.slot(axes[d] ?? "") }));
@@ -377,7 +379,7 @@ function* heldElements({ intrinsic, operand }: Held): Generator<{ element: numbe
   if (storage === undefined || !Number.isInteger(each)) return;
   const logical = rowMajor(dims);
   const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
-  for (const point of pointsOf([...dims.map((d) => d.name), ...broadcast], extents)) {
+  for (const point of pointsOf([...namesOf(dims), ...broadcast], extents)) {
     const place = evaluateIndex(storage, point);
     yield { element: evaluateIndex(logical, point), lane: Math.floor(place / each), own: place % each };
   }

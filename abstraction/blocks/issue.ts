@@ -11,6 +11,7 @@
 
 import { pointsIn } from "../affine.ts";
 import { addTo } from "../collections.ts";
+import { internal } from "../error.ts";
 import { compilePlace } from "../evaluate.ts";
 import { prepareInPlace } from "../interpret.ts";
 import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
@@ -63,7 +64,7 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
   // The instruction's equation runs on arrays of its own; operands are copied in and the target copied back.
   const logical: Record<string, Float64Array> = {};
   const [declared, ...others] = intrinsic.operands;
-  if (!declared) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  if (!declared) internal(`${intrinsic.name} has no operands`);
   const { shape, number } = registerOf(intrinsic, declared, registers[declared.name], site);
   const factors = others.map((operand): Factor => {
     const tile = tiles[operand.name];
@@ -91,7 +92,7 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
     const n = number(warp);
     const file = warp.files[shape.number];
     const tile = file?.tiles[n];
-    if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${n}}`);
+    if (!file || !tile) internal(`no register ${shape.name}{${n}}`);
     const problem = registerProblem(warp, file, n, accumulates, `${shape.name}{${n}}`, intrinsic);
     if (problem !== undefined) refuseAt(site, warp, problem);
     const reads = factors.map(({ begin }) => begin(warp));
@@ -132,7 +133,7 @@ function registerOf(
   register: RegisterAt | undefined,
   site: Standing,
 ): { readonly shape: RegisterShape; readonly number: (warp: Warp) => number } {
-  if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${name}`);
+  if (!register) internal(`${intrinsic.name} is issued without ${name}`);
   const { shape, number } = compileRegister(register, site);
   if (shape.intrinsic !== intrinsic || shape.operand.name !== name)
     refuse(site, `${shape.name} holds ${shape.intrinsic.name}.${shape.operand.name}, not ${intrinsic.name}.${name}`);

@@ -17,6 +17,7 @@
 
 import { pointsIn } from "../affine.ts";
 import { present, upTo } from "../collections.ts";
+import { internal } from "../error.ts";
 import { compileIndex } from "../evaluate.ts";
 import { axesIn } from "../expression.ts";
 import { compileLanes } from "../interpret-lanes.ts";
@@ -354,7 +355,7 @@ function runBlock(
 function passBarrier(program: readonly Step[], { step, block }: Warp, warps: readonly Warp[], judge: Judge): void {
   const { order } = judge;
   const barrier = program[step];
-  if (barrier?.kind !== "barrier") throw new Error("internal: a warp waits at no barrier");
+  if (barrier?.kind !== "barrier") internal("a warp waits at no barrier");
   const members = barrier.of === "block" ? warps.filter((w) => w.block === block) : warps;
   if (!members.every((w) => w.waits && w.step === step)) return;
   const numbers = members.map((w) => w.number);
@@ -371,7 +372,7 @@ function passBarrier(program: readonly Step[], { step, block }: Warp, warps: rea
 
 function runStep(program: readonly Step[], warp: Warp): void {
   const step = program[warp.step];
-  if (!step) throw new Error(`internal: the program has no step ${warp.step}`);
+  if (!step) internal(`the program has no step ${warp.step}`);
   const { env } = warp;
   switch (step.kind) {
     case "run":
@@ -478,7 +479,7 @@ function compileWarpStatement(s: Statement, site: Standing): WarpRun {
     case "send":
     case "await":
     case "arrive":
-      throw new Error(`internal: ${s.kind} is a step of the program`);
+      return internal(`${s.kind} is a step of the program`);
     case "when":
       return compileIssuesWhere(s, site);
     case "scalar":

@@ -12,6 +12,7 @@
  */
 
 import type { Dimension } from "../affine.ts";
+import { hasName } from "../collections.ts";
 import { internal } from "../error.ts";
 import type { Environment, Watch } from "../evaluate.ts";
 import { type Access, printAccess } from "../expression.ts";
@@ -243,7 +244,7 @@ export class WatchedMemory implements Watch {
     return raceOf(first, second, {
       name: describeElement(this.buffer, at),
       fresh: (this.writer[at] ?? NEVER) < this.since(),
-      ring: dims.some((d) => d.name === "stage"),
+      ring: hasName(dims, "stage"),
       unpublished,
     });
   }

@@ -6,7 +6,7 @@
 
 import { type Command, Option } from "commander";
 import { z } from "zod";
-import { defined, unique } from "../../abstraction/collections.ts";
+import { defined, namesOf, unique } from "../../abstraction/collections.ts";
 import { NotFoundError, suggestion, UsageError } from "../../abstraction/error.ts";
 import { printEquation } from "../../abstraction/expression.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
@@ -137,7 +137,7 @@ export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions
 /** An instruction of the table, a family or a feature. Another name may still be one in the file. */
 export function readInstructions(db: Database, word: string): readonly string[] {
   if (intrinsicsIn(db).includes(word)) return [word];
-  return intrinsicsNamed(word).map((i) => i.name);
+  return namesOf(intrinsicsNamed(word));
 }
 
 /** A word that records hold. @param none the hint where they hold none */
@@ -171,10 +171,7 @@ export function readOperator(word: string, recorded: readonly string[]): string 
   const operator = OPERATORS.find((o) => o.name === word || o.aliases.includes(word));
   if (operator) return operator.name;
   if (!recorded.includes(word))
-    throw new UsageError(
-      `unknown operator "${word}"`,
-      suggestion(word, unique([...recorded, ...OPERATORS.map((o) => o.name)])),
-    );
+    throw new UsageError(`unknown operator "${word}"`, suggestion(word, unique([...recorded, ...namesOf(OPERATORS)])));
   return word;
 }
 

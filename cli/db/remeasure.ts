@@ -70,8 +70,9 @@ export async function remeasurerInFleet(words: FleetWords, announce: (text: stri
   const placeOf = async (environment: string): Promise<FleetPlace> => {
     const open = places.get(environment);
     if (open) return open;
-    const place = await fleetPlaceOf({ ...words, on: `environment is ${environment}` }, announce);
-    if (!place) internal("a fleet has a place");
+    const place =
+      (await fleetPlaceOf({ ...words, on: `environment is ${environment}` }, announce)) ??
+      internal("a fleet has a place");
     places.set(environment, place);
     return place;
   };

@@ -6,6 +6,7 @@
  */
 
 import { z } from "zod";
+import { namesOf } from "../../abstraction/collections.ts";
 import { EnvironmentError, NotFoundError, suggestion } from "../../abstraction/error.ts";
 import { type KnownWorker, workersOf } from "../../fleet/adverts.ts";
 import type { Member } from "../../fleet/members.ts";
@@ -112,7 +113,7 @@ async function withWorkers<T>(
     const workers = await workersOf(server, member.fleet);
     const named = workers.filter((worker) => name === undefined || worker.name === name);
     if (named.length > 0) return await work(server, member, named);
-    const names = workers.map((worker) => worker.name);
+    const names = namesOf(workers);
     throw new NotFoundError(
       name === undefined || names.length === 0 ? "no worker of the fleet is there" : `no worker "${name}" is there`,
       names.length === 0 ? "automap worker starts one" : suggestion(name ?? "", names),

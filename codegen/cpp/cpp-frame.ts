@@ -7,6 +7,7 @@
  *       ...
  */
 
+import { sizesText } from "../../abstraction/affine.ts";
 import { sumOf, upTo } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -263,7 +264,7 @@ export function openLoop({ axis, extent, mode }: Loop): Code {
 
 /** Describes a tensor under its name in the program. */
 function describeTensor({ name, dtype, dims, storage, constant }: Tensor): Code {
-  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  const shape = sizesText(dims);
   const about = `${dtype}[${shape}], element at ${printExpr(storage, "formula")}${constant ? ", packed ahead of time" : ""}`;
   return code`${tensorName(name)}: ${commentText(about)}`;
 }

@@ -24,6 +24,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bitsOf, bytesOf, type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import {
@@ -112,7 +113,7 @@ export class Avx512Rows extends X86Lanes {
     while (Object.hasOwn(c.dtypes, row)) row += "_";
     const waiting = { name: row, dtype, elements: MOST_LANES, scope: "local" } as const;
     super(expressions({ ...nest, scratch: [...nest.scratch, waiting] }), false);
-    this.local = new Set(nest.scratch.filter((s) => s.scope === "local").map((s) => s.name));
+    this.local = new Set(namesOf(nest.scratch.filter((s) => s.scope === "local")));
     this.waiting = waiting.name;
   }
 

@@ -19,7 +19,7 @@
  */
 
 import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import { memoisedBy } from "../../abstraction/collections.ts";
+import { memoisedBy, namesOf, withName } from "../../abstraction/collections.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { compileIndex, Scope } from "../../abstraction/evaluate.ts";
@@ -33,6 +33,7 @@ import {
   printExpr,
   rewrite,
   substitute,
+  substituteAccess,
 } from "../../abstraction/expression.ts";
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
 import { type Copy, dimsOf, type LoopNest, storageOf, type TileAccess } from "../../abstraction/loop-nest.ts";
@@ -68,7 +69,7 @@ export function printBoxes(
   const [source] = accessesIn(value);
   const columns = axes.at(-1);
   const [shared, outside] = arrival ? [target, source] : [source, target];
-  const ring = nest.scratch.find((s) => s.name === shared?.tensor);
+  const ring = withName(nest.scratch, shared?.tensor);
   if (!shared || !outside || !view || !columns || !ring) internal(`the engine cannot copy into ${target.tensor}`);
   const bytes = bytesOf(ring.dtype);
 
@@ -92,7 +93,7 @@ export function printBoxes(
   };
   const lines = Array.from({ length: columns.extent / span }, (_, j) => {
     const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));
-    const to: Access = { ...shared, index: shared.index.map((e) => substitute(e, first, "index")) };
+    const to: Access = substituteAccess(shared, first);
     const place = code`&${c.tensor(shared.tensor)}[${c.place(to, extents, "to").at}]`;
     const at = list(view.at.map((e, d) => index(d === 0 ? plus(e, j * span) : e)));
     if (!arrival) return code`@store_box<${view.dims.length}>(&${box.name}, {${at}}, ${place});`;
@@ -110,7 +111,7 @@ export function printBoxes(
 
 /** The address in the ring of an element of the tile, with every loop at its first step. */
 function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: number, column: number) => number {
-  const ring = nest.scratch.find((s) => s.name === target.tensor) ?? internal(`no ring "${target.tensor}"`);
+  const ring = withName(nest.scratch, target.tensor) ?? internal(`no ring "${target.tensor}"`);
   const still = Object.fromEntries(target.index.flatMap(axesIn).map((name) => [name, 0]));
   const dims = dimsOf(ring);
   const [columns, ...rows] = axes.toReversed();
@@ -180,9 +181,8 @@ export function matrixOf(
 ): Code {
   const { tensor } = tile.access;
   const scratch =
-    nest.scratch.find((s) => s.name === tensor) ??
-    internal(`${intrinsic.name} reads ${tensor}, which is not shared memory`);
-  const names = dimsOf(scratch).map((d) => d.name);
+    withName(nest.scratch, tensor) ?? internal(`${intrinsic.name} reads ${tensor}, which is not shared memory`);
+  const names = namesOf(dimsOf(scratch));
   const digits = operand.dims.map((d, i) => ({
     extent: d.extent,
     below: operand.dims.slice(i + 1).reduce((product, { extent }) => product * extent, 1),

@@ -16,6 +16,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { hasName } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, type Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { inside } from "../../abstraction/elements.ts";
@@ -221,7 +222,7 @@ export class CudaExpressions extends WarpExpressions {
   private isResult(tensor: string): boolean {
     const scope = this.scratch.get(tensor)?.scope;
     const isOutside = scope === undefined || scope === "workspace" || scope === "cluster";
-    return this.hasFlights && isOutside && !inputsOf(this.computation).some((t) => t.name === tensor);
+    return this.hasFlights && isOutside && !hasName(inputsOf(this.computation), tensor);
   }
 
   /**

@@ -13,7 +13,7 @@
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
  */
 
-import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { type Extents, evaluateIndex, shapeOf } from "../../abstraction/affine.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
@@ -31,6 +31,8 @@ import {
   printExpr,
   remainder,
   substitute,
+  substituteAccess,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, operandOf, WARP } from "../../abstraction/intrinsic.ts";
@@ -122,8 +124,8 @@ function drainHeld(
   const all = heldElements(from.intrinsic, from.operand).map((place, e) => ({ place, e }));
   const held = all.slice(range.from, range.to).map(({ place, e }): Held => {
     const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
-    const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
-    const where = conjunctsOf(equation.where).map((w) => substitute(w, known, "index"));
+    const target = substituteAccess(equation.target, known);
+    const where = substituteEach(conjunctsOf(equation.where), known);
     const { at, guards } = c.placeOf(target, extents);
     return { e, target, value: substitute(equation.value, known), at, conditions: [...where, ...guards], where };
   });
@@ -201,8 +203,8 @@ function drainQuads(
       const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
       const quadLane = remainder(axis(LANE), QUAD);
       const places = known([row, shortIndex(plus(column, times(6, quadLane)), { [LANE]: lanesOf(intrinsic) })]);
-      const index = equation.target.index.map((i) => substitute(i, places, "index"));
-      const where = conjunctsOf(equation.where).map((w) => substitute(w, places, "index"));
+      const index = substituteEach(equation.target.index, places);
+      const where = substituteEach(conjunctsOf(equation.where), places);
       groups.push({ first: 4 * block + 2 * half, to: c.placeWhere({ ...equation.target, index }, where, extents) });
     }
   context.aligned(equation.target.tensor, QUAD * WORD);
@@ -270,7 +272,7 @@ function drainMatrices(
     const given = words.slice(MATRICES * group, MATRICES * (group + 1));
     const column = plus(times(8, over(inWarp, ROWS_OF_WARP)), columns.from + WORD_COLUMNS * MATRICES * group);
     const within = known([row, column].map((e) => shortIndex(e, extents)));
-    const to = { ...target, index: target.index.map((i) => substitute(i, within, "index")) };
+    const to = substituteAccess(target, within);
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "row").at}]`;
     return code`@store_${given.length}_matrices(${list([place, ...given])});`;
   });
@@ -300,7 +302,7 @@ function besideSums({ target, value }: Drain["equation"], { element }: Drained, 
   if (!output) return [];
   const lies = (tensor: Tensor, index: readonly Expr[]): string => {
     const places = new Map(tensor.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    return [...tensor.dims.map(({ extent }) => extent), printExpr(substitute(tensor.storage, places, "index"))].join();
+    return [...shapeOf(tensor), printExpr(substitute(tensor.storage, places, "index"))].join();
   };
   const read = accessesIn(value).filter(({ tensor }) => tensor !== element);
   return read.flatMap(({ tensor: name, index }, i) => {

@@ -26,7 +26,7 @@
  */
 
 import { boundsOf, type Extents } from "../../abstraction/affine.ts";
-import { present } from "../../abstraction/collections.ts";
+import { namesOf, present, withName } from "../../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -149,7 +149,7 @@ export function cudaSource(
   const kernel = (name: string, phase: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
     // The printer sees only this kernel's statements, since other kernels of the call run at other times.
     const own = { ...nest, prepare: [], body: phase };
-    const names = new Set(held.map((t) => t.name));
+    const names = new Set(namesOf(held));
     const printer = nest.vectors?.some((v) => v.dtype === "f16")
       ? new HalfLanes(computation, own, names, raise)
       : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), raise);
@@ -429,7 +429,7 @@ function elementTypes(nest: LoopNest): Record<string, DType> {
   const visit = (s: Statement): void => {
     if (s.kind === "loop") for (const inner of s.body) visit(inner);
     if (s.kind !== "drain") return;
-    const file = nest.registers.find((r) => r.name === s.register.file);
+    const file = withName(nest.registers, s.register.file);
     if (file) types[s.element] = operandOf(file.intrinsic, file.operand).dtype;
   };
   for (const s of [...nest.prepare, ...nest.body]) visit(s);

@@ -9,7 +9,7 @@
  */
 
 import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
-import { memoisedPair } from "../../abstraction/collections.ts";
+import { memoisedPair, namesOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
@@ -56,7 +56,7 @@ const placesByLane = memoisedPair((intrinsic: Intrinsic, operand: Operand): Plac
   const lanes = lanesOf(intrinsic);
   const elements = registerElements(intrinsic, operand) / lanes;
   const places: number[][][] = Array.from({ length: elements }, () => []);
-  const names = dims.map((d) => d.name);
+  const names = namesOf(dims);
   for (const point of pointsOf(names, sizesOf(operand))) {
     const held = evaluateIndex(storage, point);
     const byLane = places[held % elements];

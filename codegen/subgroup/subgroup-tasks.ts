@@ -6,6 +6,7 @@
  *       for q_rest in 0..1: clear c, ..., store c      steps 0..56: p = step
  */
 
+import { namesOf } from "../../abstraction/collections.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { stepsOf } from "../walk.ts";
@@ -58,7 +59,7 @@ export function dealtTo(phase: readonly Statement[], tasks: (loop: Loop) => read
 
 /** Whether a statement loads partial sums. */
 export function loadsSums(s: Statement, { registers }: LoopNest): boolean {
-  const sums = new Set(registers.filter((r) => r.operand === r.intrinsic.operands[0]?.name).map((r) => r.name));
+  const sums = new Set(namesOf(registers.filter((r) => r.operand === r.intrinsic.operands[0]?.name)));
   return contains(s, (t) => t.kind === "load" && sums.has(t.register.file));
 }
 

@@ -8,6 +8,7 @@
  *       clear c, ..., store c                      run: step 6, the edge of m
  */
 
+import { namesOf } from "../../abstraction/collections.ts";
 import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { contains, isScalars, loadsSums, type Tasks, touchedIn } from "./subgroup-tasks.ts";
 
@@ -28,7 +29,7 @@ const MOST_TEAMS = 8;
 
 /** A thread's own memory into which nothing stores sums: copies of inputs. */
 function copiesOf(nest: LoopNest, phase: readonly Statement[]): ReadonlySet<string> {
-  const own = nest.scratch.filter((s) => s.scope === "local").map((s) => s.name);
+  const own = namesOf(nest.scratch.filter((s) => s.scope === "local"));
   const sums = resultsIn(phase);
   return new Set(own.filter((name) => !sums.has(name)));
 }
@@ -102,7 +103,7 @@ export function teamsIn(
   const isShared = known.every((k) => k?.segments.some(({ kind }) => kind === "together" || kind === "around"));
   if (bodies.length === 0 || !others.every(isCopy) || !isShared) return undefined;
   const count = Math.min(MOST_TEAMS, ...known.map((k) => k?.steps ?? 1));
-  const own = nest.scratch.filter((s) => s.scope === "local" && !copies.has(s.name)).map((s) => s.name);
+  const own = namesOf(nest.scratch.filter((s) => s.scope === "local" && !copies.has(s.name)));
   return count < 2
     ? undefined
     : { count, results: new Set(own), segmentsOf: (list) => segmentsIn(list, copies)?.segments ?? [] };

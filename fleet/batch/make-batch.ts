@@ -8,7 +8,7 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
-import { defined, remembered, upTo } from "../../abstraction/collections.ts";
+import { defined, remembered, upTo, withName } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, internal, NotFoundError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -96,7 +96,7 @@ export async function writeBatch(
         const entries: Manifest["problems"][number]["kernels"] = [];
         for (const [source, { kernel, candidate, prediction }] of found) {
           const { promises } = kernel;
-          const intrinsic = intrinsics.find(({ name }) => name === candidate.intrinsic);
+          const intrinsic = withName(intrinsics, candidate.intrinsic);
           const declaration = intrinsic && declarationHash(intrinsic);
           entries.push({ source, candidate, ...defined({ prediction, promises, declaration }) });
           await folder.write(`kernels/${source}.${ending}`, kernel.source);

@@ -32,6 +32,7 @@ import {
   remainder,
   rewrite,
   substitute,
+  substituteAccess,
   times,
 } from "../../abstraction/expression.ts";
 import {
@@ -307,7 +308,4 @@ class ChainThreads implements ChainPlaces {
 }
 
 /** An element at the place of the counters. */
-const at = (element: Access, counters: ReadonlyMap<string, Expr>): Access => ({
-  ...element,
-  index: element.index.map((e) => substitute(e, counters, "index")),
-});
+const at = (element: Access, counters: ReadonlyMap<string, Expr>): Access => substituteAccess(element, counters);

@@ -6,7 +6,7 @@
  *       q 0 with s 3..6             q 1 with s 1..6             q 111 with s 0..4
  */
 
-import { boundsOf } from "../../abstraction/affine.ts";
+import { boundsOf, extentsBy } from "../../abstraction/affine.ts";
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number, substitute } from "../../abstraction/expression.ts";
@@ -69,7 +69,7 @@ const EDGE_VALUES = 8;
  * reads are tested.
  */
 function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy, moved: Moved): readonly Ranges[] {
-  const extents = Object.fromEntries(copy.apart.map((l) => [l.name, l.extent]));
+  const extents = extentsBy(copy.apart);
   let all: Ranges[] = [new Map()];
   for (const [i, index] of bound.index.entries()) {
     const [first, second, ...others] = copy.apart.filter((l) => axesIn(index).includes(l.name));

@@ -18,10 +18,11 @@
  */
 
 import { type Dimension, rowMajor } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { namesOf, volumeOf } from "../../abstraction/collections.ts";
 import { summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -36,6 +37,8 @@ import {
   remainder,
   rewriteReads,
   substitute,
+  substituteAccess,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { type ArrivalAt, assignment, type Copy, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -160,7 +163,7 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
     if (sharers === 1) return { ...copy, ...box, axes: whole, equation };
     const rowName = axes[0]?.name ?? "";
     const inTile = new Map([[rowName, plus(times(rows / sharers, places.member), axis(rowName))]]);
-    const target = { ...equation.target, index: equation.target.index.map((e) => substitute(e, inTile, "index")) };
+    const target = substituteAccess(equation.target, inTile);
     const shared = { ...equation, target, value: substitute(equation.value, inTile, "index") };
     return { ...copy, ...box, axes: whole, equation: shared, group: "cluster" };
   });
@@ -202,7 +205,7 @@ export function elementOf(
   const guards = [
     ...there.place(kept, inKept, counters),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
-    ...conditions.map((c) => substitute(c, counters, "index")),
+    ...substituteEach(conditions, counters),
   ];
   const staged = stagedReads(places.context, places.schedule, input);
   const made = rewriteReads(value, (read) => {
@@ -282,7 +285,7 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
   for (const l of sum.dimension?.loops ?? []) counters.set(l.name, times(columns, places.sliceAt(window, slice)));
   const offsets = tilesOf(dims, places.tileAt(input.kept));
   for (const [i, d] of dims.entries()) if (d.loop !== undefined) counters.set(d.loop, offsets[i] ?? number(0));
-  const first = window.access.index.map((e) => substitute(e, counters, "index"));
+  const first = substituteEach(window.access.index, counters);
   const inSum = places.name(sum, "in");
   const placed = dims.filter((d) => d.staged > 1).toReversed();
   const nameOf = (d: WindowDim): string => places.fresh(`${d.name}_place`);
@@ -381,7 +384,7 @@ export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): 
 function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
   const { context, computation } = places;
   const form = viewForm(context, input);
-  if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
+  if (typeof form === "string") internal(`the schedule cannot be lowered: ${form}`);
   const { kept, contiguous } = input;
   const { there, inTile } = places.ofStep(step);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
@@ -394,7 +397,7 @@ function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
   there.place(kept, firstOf(kept), counters);
   const columns = columnAxis === kept ? rowElements(input, across) : across;
 
-  const summed = new Set(summedIn(computation.axes).map((a) => a.name));
+  const summed = new Set(namesOf(summedIn(computation.axes)));
   /** The part of an index that depends on some of the loops. */
   const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
     if (d.read) return substitute(d.read, counters, "index");

@@ -7,7 +7,7 @@
  *     a{0} <- a_box[k/21, 7 + 6*m_in + k%21] where k < 147          beyond the end of the sum a fragment holds zeros
  */
 
-import { volumeOf } from "../../abstraction/collections.ts";
+import { namesOf, volumeOf } from "../../abstraction/collections.ts";
 import { summedIn } from "../../abstraction/computation.ts";
 import {
   access,
@@ -19,7 +19,7 @@ import {
   over,
   plus,
   remainder,
-  substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { assignment, type Copy, type Scratch, type TileAccess } from "../../abstraction/loop-nest.ts";
@@ -52,7 +52,7 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   for (const [l, digit] of kept.dimension ? digitsOf(kept.dimension, first) : [])
     counters.set(l, box.kept.some((k) => k.name === l && k.isWhole) ? number(0) : digit);
   for (const { name, kind } of places.computation.axes) if (kind === "reduce") counters.set(name, number(0));
-  const begin = box.access.index.map((e) => substitute(e, counters, "index"));
+  const begin = substituteEach(box.access.index, counters);
 
   // 2. The dimensions of the box, split into those of the tensor.
   const index = [...begin];
@@ -103,7 +103,7 @@ export function boxAccess(
     const quotient = over(inKept, weight);
     counters.set(name, count === 1 ? number(0) : i === 0 ? quotient : remainder(quotient, count));
   }
-  const reached = new Set([...box.kept.map((k) => k.name), ...summedIn(places.computation.axes).map((a) => a.name)]);
+  const reached = new Set([...namesOf(box.kept), ...namesOf(summedIn(places.computation.axes))]);
   const index = box.dims.map(({ form, ahead }) =>
     [...form.terms].reduce<Expr>(
       (sum, [l, by]) => (reached.has(l) ? plus(sum, times(by, counters.get(l) ?? 0)) : sum),

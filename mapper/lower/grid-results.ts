@@ -22,6 +22,7 @@ import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -36,6 +37,7 @@ import {
   plus,
   remainder,
   substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { assignment, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -207,8 +209,7 @@ function resultView(
 ): TensorView {
   const { context } = places;
   const form = resultForm(context);
-  if (typeof form === "string" || form.rows.kind !== "box")
-    throw new Error("internal: the engine cannot store results");
+  if (typeof form === "string" || form.rows.kind !== "box") internal("the engine cannot store results");
   const { along } = form.rows;
   const { counters } = places.countersOf(number(0), number(0));
   places.place(context.rows, firstRow, counters);
@@ -247,9 +248,9 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
     ...places.inOuter(),
     ...places.place(rows, rowInside, counters),
     ...places.place(columns, columnInside, counters),
-    ...insideTarget(places.computation).map((c) => substitute(c, counters, "index")),
+    ...substituteEach(insideTarget(places.computation), counters),
   ];
-  const index = places.computation.equation.target.index.map((e) => substitute(e, counters, "index"));
+  const index = substituteEach(places.computation.equation.target.index, counters);
   const sum = storedSum(places.computation, places.context.stored, counters, held);
   return guarded(storingAt(places.computation, index, sum), guards);
 }

@@ -67,10 +67,11 @@
 
 import { type Dimension, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { present, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, present, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { conditionOf, somewhere } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { kept, partsOf as partsOfProgram } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   access,
   accessesIn,
@@ -142,7 +143,7 @@ import { resultOf, stagedResults, storedLast, storeResults, widthOf } from "./gr
  */
 export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest {
   const problem = gridProblem(given, schedule);
-  if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
+  if (problem !== undefined) internal(`the schedule cannot be lowered: ${problem}`);
   const context = repackedContext(given, schedule);
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
@@ -622,7 +623,7 @@ const PAIRED_EXTENT = 8;
  */
 function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly Statement[] {
   const rolled = rolledOf(places.context, places.schedule);
-  if (typeof rolled === "string") throw new Error(`internal: ${rolled}`);
+  if (typeof rolled === "string") internal(`${rolled}`);
   const { input, count, taps, parts } = rolled;
   const others = places.context.inputs.filter((i) => i !== input);
   const held = axis(name);
@@ -900,7 +901,7 @@ function besideResults(places: GridPlaces): readonly Statement[] {
     const counters = new Map([...outer, ...[...named].map(([name, counter]) => [name, axis(counter)] as const)]);
     // An outer loop that does not index the assignment contributes only its first step.
     const others = computation.axes.flatMap(({ name, extent }) => {
-      const at = axes.some((a) => a.name === name) ? undefined : outer.get(name);
+      const at = hasName(axes, name) ? undefined : outer.get(name);
       return at === undefined ? [] : [{ at, count: extent }];
     });
     const first = [...others, ...tiles].flatMap(({ at, count }) => (count > 1 ? [compare("==", at, 0)] : []));

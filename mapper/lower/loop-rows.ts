@@ -10,7 +10,7 @@
  */
 
 import { addressOf, affineForm, boundsOf, splitRowMajor } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { hasName, namesOf, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -118,7 +118,7 @@ export class RowLoops {
   /** Whether an index or a condition depends on the row's loops. */
   growsAlongRow(e: Expr): boolean {
     const own = this.row?.run.axes ?? [];
-    return axesIn(e).some((name) => own.some((a) => a.name === name));
+    return axesIn(e).some((name) => hasName(own, name));
   }
 
   /** The first step of the row at which an index reaches a limit; undefined if that cannot be expressed. */
@@ -174,7 +174,7 @@ export class RowLoops {
   }
 
   private counterOf({ axes }: Run): string {
-    const name = axes.map((a) => a.name).join("_");
+    const name = namesOf(axes).join("_");
     return axes.length === 1 ? name : this.names.fresh(name);
   }
 

@@ -36,6 +36,7 @@ import { dependencesOf, isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -96,8 +97,7 @@ export function loopsRefused(computation: Computation): string | undefined {
 /** Lowers a computation to plain loops. @throws Error if `loopsRefused` gives a reason */
 export function lowerLoops(computation: Computation): PlainLoops {
   const because = loopsRefused(computation);
-  if (because !== undefined)
-    throw new Error(`internal: no loops of ${printEquation(computation.equation)}: ${because}`);
+  if (because !== undefined) internal(`no loops of ${printEquation(computation.equation)}: ${because}`);
   if (isRecurrent(computation.equation)) return { nest: lowerInOrder(computation), inside: new Set() };
   return new Lowering(computation).lower();
 }

@@ -29,6 +29,7 @@ import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { leavesAlong } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -295,7 +296,7 @@ class Lowering {
     // Where a matrix takes the last digit of a kept index, the tensor is read at the block.
     const blocks = rewrite(this.source, (e) => (this.isBlock(e) ? e.left : e), "value");
     const placed = substitute(blocks, new Map([...this.places, ...summed]), "value");
-    if (placed.kind !== "access") throw new Error("internal: an element stays one");
+    if (placed.kind !== "access") internal("an element stays one");
     this.inside.add(placed);
     return placed;
   }
@@ -346,7 +347,7 @@ function numberAt({ value, summed, kept }: Mode, row: number, column: number): n
   const point = { [summed]: column, [kept]: row };
   let e = value;
   while (e.kind === "select") e = evaluateIndex(e.condition, point) !== 0 ? e.whenTrue : e.whenFalse;
-  if (e.kind !== "number") throw new Error("internal: a matrix holds numbers");
+  if (e.kind !== "number") internal("a matrix holds numbers");
   return e.value;
 }
 

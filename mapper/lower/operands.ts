@@ -35,7 +35,7 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
-import { mapValues, withName } from "../../abstraction/collections.ts";
+import { hasName, mapValues, withName } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -524,7 +524,7 @@ export class OperandPlacement extends PackedTiles {
   /** `x_padded`. If both inputs read the same tensor, each has its own copy, and the second is `x_padded_b`. */
   private copyName({ name: tensor }: Tensor, { name: operand }: Operand): string {
     const name = `${tensor}_${this.schedule.placement[operand]}`;
-    return this.scratch.some((s) => s.name === this.names.fresh(name)) ? `${name}_${operand}` : name;
+    return hasName(this.scratch, this.names.fresh(name)) ? `${name}_${operand}` : name;
   }
 
   /**
@@ -547,8 +547,7 @@ export class OperandPlacement extends PackedTiles {
   }
 
   dimension(name: string): LoopDimension {
-    const found = withName(this.dimensions, name);
-    if (!found) internal(`no dimension ${name}`);
+    const found = withName(this.dimensions, name) ?? internal(`no dimension ${name}`);
     return found;
   }
 }

@@ -16,6 +16,7 @@ import type { Dimension } from "../../abstraction/affine.ts";
 import { identityIn, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   access,
   axis,
@@ -79,8 +80,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
 
   // 3. Inputs are packed. Elements beyond the end, and points that a condition excludes, get the padding value.
   const pack = inputs.flatMap((operand): readonly Statement[] => {
-    const bound = binding[operand.name];
-    if (bound === undefined) throw new Error(`internal: operand ${operand.name} is not bound`);
+    const bound = binding[operand.name] ?? internal(`operand ${operand.name} is not bound`);
     const walk = tileWalk(operand, operandAxes(operand, physical.axes), names);
     const conditions = partsPackedIn(condition, operand.name).map((part) => substitute(part, walk.counters));
     const guards = [...walk.guards, ...conditions];

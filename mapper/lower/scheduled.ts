@@ -54,7 +54,7 @@
 
 import { type Dimension, splitRowMajor } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { upTo, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { joined, not, type Truth } from "../../abstraction/condition.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -392,7 +392,7 @@ class Lowering {
     const size = tileElements(this.target);
     const buffer = this.names.fresh(`${this.target.name}_results`);
     const { accumulators } = registersOf(this.mapping, this.schedule);
-    if (!this.operands.scratch.some((s) => s.name === buffer)) {
+    if (!hasName(this.operands.scratch, buffer)) {
       this.operands.scratch.push({
         name: buffer,
         dtype: this.target.dtype,

@@ -27,6 +27,7 @@ import { combinations, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   access,
   accessesIn,
@@ -40,6 +41,7 @@ import {
   plus,
   remainder,
   substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
@@ -118,8 +120,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   const counters = new Map<string, Expr>();
   const guards: Expr[] = [];
   for (const [i, { dimension: d, first, step }] of dimensions.entries()) {
-    const run = runs[i];
-    if (!run) throw new Error(`internal: ${d.name} has no run of steps`);
+    const run = runs[i] ?? internal(`${d.name} has no run of steps`);
     const at = counter(step, run.count, run.from);
     steps.set(step, at);
     const element = d.axis === undefined ? number(0) : counter(innerName(d.axis), run.elements);
@@ -135,7 +136,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     substitute(tileOffset(target), inner, "index"),
   );
   const held = storedSum(computation, block.condition, counters, access(buffer, [place]));
-  const index = computation.equation.target.index.map((e) => substitute(e, counters, "index"));
+  const index = substituteEach(computation.equation.target.index, counters);
   const assigned = storingAt(computation, index, held);
   const { where: _, ...always } = assigned;
   const equation = guarded(block.isWhole ? always : assigned, guards);

@@ -7,6 +7,7 @@
 
 import { type Extents, pointsOf } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { summedIn } from "../../abstraction/computation.ts";
 import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { FreshNames, type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
@@ -16,10 +17,7 @@ import { type DealtLoop, dealtLoops, isKept, productOf } from "../schedule/threa
 
 /** All combinations of so many steps of each loop. */
 export const pointsOver = (loops: readonly DealtLoop[], of: (l: DealtLoop) => number): Extents[] => [
-  ...pointsOf(
-    loops.map((l) => l.name),
-    Object.fromEntries(loops.map((l) => [l.name, of(l)])),
-  ),
+  ...pointsOf(namesOf(loops), Object.fromEntries(loops.map((l) => [l.name, of(l)]))),
 ];
 
 export class ThreadPlaces {

@@ -36,6 +36,7 @@ import type { ThreadSchedule } from "../../abstraction/candidate.ts";
 import { present, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
 import { partsOf, storingAt } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -49,7 +50,9 @@ import {
   printAccess,
   rewrite,
   substitute,
+  substituteAccess,
   substituteAxes,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import {
@@ -70,7 +73,7 @@ import { loopsAt, pointsOver, ThreadPlaces } from "./thread-places.ts";
 /** The nest of a computation under a schedule of threads. @throws Error if the schedule has a problem */
 export function lowerThreads(context: ThreadContext, schedule: ThreadSchedule): LoopNest {
   const problem = problemIn(THREAD_KIND, context, schedule);
-  if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
+  if (problem !== undefined) internal(`the schedule cannot be lowered: ${problem}`);
   return new Threads(context, schedule).nest();
 }
 
@@ -159,7 +162,7 @@ class Threads extends ThreadPlaces {
       false,
     );
     const value = substitute(read, counters);
-    const stated = this.context.conditions.map((part) => substitute(part, counters, "index"));
+    const stated = substituteEach(this.context.conditions, counters);
     return assign(this.sumAt(register), value, [...this.beyond("reduce", counters), ...stated], equation.op);
   }
 
@@ -242,7 +245,7 @@ class Threads extends ThreadPlaces {
   }
 
   private output(counters: ReadonlyMap<string, Expr>, sum: Expr, where: readonly Expr[]): Scalar {
-    const index = this.computation.equation.target.index.map((e) => substitute(e, counters, "index"));
+    const index = substituteEach(this.computation.equation.target.index, counters);
     const stored = storingAt(this.computation, index, sum);
     return assign(stored.target, stored.value, present([...where, stored.where]));
   }
@@ -334,8 +337,9 @@ class ThreadReads {
 
   /** The register that holds an element. Elements of an aligned run are contiguous in memory and loaded together. */
   inRegister(e: Access, point: Extents): Access {
-    const held = this.held.find((h) => printAccess(h.access.access) === printAccess(e));
-    if (!held) throw new Error(`internal: ${printAccess(e)} is read and not known`);
+    const held =
+      this.held.find((h) => printAccess(h.access.access) === printAccess(e)) ??
+      internal(`${printAccess(e)} is read and not known`);
     const { registers, access: read, loads, name } = held;
     const known = registers.get(elementAt(read, point));
     if (known !== undefined) return access(name, [number(known), axis(this.places.lane)]);
@@ -364,7 +368,7 @@ class ThreadReads {
     further: Readonly<Record<string, Expr>> = {},
   ): Access {
     const counters = [...this.places.counters(point)].map(([n, c]) => [n, plus(c, further[n] ?? 0)] as const);
-    return { ...read, index: read.index.map((i) => substitute(i, new Map(counters), "index")) };
+    return substituteAccess(read, new Map(counters));
   }
 }
 

@@ -13,7 +13,7 @@
  * One block is the whole. Then threads share each of the steps, with a barrier behind it.
  */
 
-import { addressOf, type Dimension, extentOf, rowMajor } from "../../abstraction/affine.ts";
+import { addressOf, type Dimension, extentOf, rowMajor, shapeOf } from "../../abstraction/affine.ts";
 import type { WinogradSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf } from "../../abstraction/collections.ts";
 import {
@@ -39,7 +39,7 @@ import {
   number,
   plus,
   rewriteReads,
-  substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { assign, type LoopNest, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -229,7 +229,7 @@ class Lowering {
 
   /** Columns of the border, in each call: other kernels may have written there. No block writes them. */
   private borderCleared(): readonly Statement[] {
-    const [, height = 1, width = 1] = this.image.dims.map((d) => d.extent);
+    const [, height = 1, width = 1] = shapeOf(this.image);
     const { leading, inner } = this.columns();
     const sides = [
       [0, leading],
@@ -345,7 +345,7 @@ class Lowering {
 
   /** Where an element lies in the memory of its slot. */
   private address({ buffer, ...memory }: Held, index: readonly Expr[]): Expr {
-    const local = index.map((e) => substitute(e, FIRST_BLOCK, "index"));
+    const local = substituteEach(index, FIRST_BLOCK);
     return this.inSlot(buffer, addressOf(memory, local), elementsOf(memory));
   }
 

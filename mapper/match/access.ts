@@ -17,6 +17,7 @@ import {
   differences,
   transpose,
 } from "../../abstraction/binary-matrix.ts";
+import { hasName, namesOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { axesIn } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
@@ -24,26 +25,24 @@ import type { Binding, Matching } from "../../abstraction/mapping.ts";
 
 /** Operands as rows: inputs in the order the instruction reads them, then its target. */
 function operandRows(intrinsic: Intrinsic): string[] {
-  const [target, ...inputs] = intrinsic.operands.map((o) => o.name);
+  const [target, ...inputs] = namesOf(intrinsic.operands);
   return target === undefined ? inputs : [...inputs, target];
 }
 
 export function softwareAccessMatrix(computation: Computation, intrinsic: Intrinsic, binding: Binding): BinaryMatrix {
-  const loops = computation.axes.map((a) => a.name);
+  const loops = namesOf(computation.axes);
   const used = new Map(Object.entries(binding).map(([operand, bound]) => [operand, new Set(axesIn(bound))]));
   return binaryMatrix(operandRows(intrinsic), loops, (row, column) => used.get(row)?.has(column) ?? false);
 }
 
 export function intrinsicAccessMatrix(intrinsic: Intrinsic): BinaryMatrix {
-  const axes = intrinsic.computation.axes.map((a) => a.name);
-  return binaryMatrix(operandRows(intrinsic), axes, (row, column) =>
-    operandOf(intrinsic, row).dims.some((d) => d.name === column),
-  );
+  const axes = namesOf(intrinsic.computation.axes);
+  return binaryMatrix(operandRows(intrinsic), axes, (row, column) => hasName(operandOf(intrinsic, row).dims, column));
 }
 
 export function matchingMatrix(computation: Computation, intrinsic: Intrinsic, matching: Matching): BinaryMatrix {
-  const axes = intrinsic.computation.axes.map((a) => a.name);
-  const loops = computation.axes.map((a) => a.name);
+  const axes = namesOf(intrinsic.computation.axes);
+  const loops = namesOf(computation.axes);
   return binaryMatrix(axes, loops, (row, column) => matching[row]?.includes(column) ?? false);
 }
 

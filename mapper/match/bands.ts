@@ -18,7 +18,7 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { sumOf, volumeOf } from "../../abstraction/collections.ts";
+import { namesOf, sumOf, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, keptIn, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Access, accessesIn, axesIn, axis, type Expr, minus, plus, times } from "../../abstraction/expression.ts";
@@ -109,7 +109,7 @@ function filterIn(computation: Computation): Filter | string {
   const left = elementOf(value.left);
   const right = elementOf(value.right);
   if (!left || !right) return "a factor is no element of a tensor";
-  const kept = new Set(keptIn(axes).map((a) => a.name));
+  const kept = new Set(namesOf(keptIn(axes)));
   const isWeights = (a: Access): boolean => a.index.every((e) => axesIn(e).every((name) => !kept.has(name)));
   const weights = [left, right].filter(isWeights);
   const [own] = weights;

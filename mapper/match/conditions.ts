@@ -22,6 +22,7 @@
 import type { AffineForm } from "../../abstraction/affine.ts";
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { hasName, namesOf } from "../../abstraction/collections.ts";
 import { type Computation, identityIn, keptIn, tensorOf } from "../../abstraction/computation.ts";
 import {
   type AtLeast,
@@ -50,7 +51,7 @@ import {
   over,
   printExpr,
   remainder,
-  substitute,
+  substituteEach,
   testsElements,
 } from "../../abstraction/expression.ts";
 import type { Statement, StepRange } from "../../abstraction/loop-nest.ts";
@@ -76,7 +77,7 @@ interface ConditionPart {
 export function conditionParts(problem: Problem, loops: readonly string[]): ConditionPart[] {
   const { where } = problem.computation.equation;
   const droppers = pointDroppers(problem);
-  const kept = new Set(keptIn(problem.loops).map((l) => l.name));
+  const kept = new Set(namesOf(keptIn(problem.loops)));
   return conjunctsOf(where).map((part): ConditionPart => {
     const tied = axesIn(part);
     if (tied.every((l) => kept.has(l))) return { part, keptOutBy: "store" };
@@ -95,10 +96,7 @@ function pointDroppers(problem: Problem): string[] {
 
 /** The same when operands are packed outside every loop, as schedules do. */
 export function scheduledParts(problem: Problem): ConditionPart[] {
-  return conditionParts(
-    problem,
-    problem.loops.map((l) => l.name),
-  );
+  return conditionParts(problem, namesOf(problem.loops));
 }
 
 /** Parts of a condition that an operand's packed tiles enforce. */
@@ -167,7 +165,7 @@ export function storedSum(
   const { equation, epilogue } = computation;
   const unstored = new Set(epilogue && kept(equation, epilogue.equation).map((e) => printExpr(e)));
   const left = conjunctsOf(condition).filter((e) => !unstored.has(printExpr(e)));
-  const placed = left.map((e) => substitute(e, counters, "index"));
+  const placed = substituteEach(left, counters);
   return selected(allOf(placed), sum, number(identityIn(computation)));
 }
 
@@ -350,7 +348,7 @@ export class Conditions {
 
   private spans(stretchOf: StretchOf): (loop: string) => Span {
     return (loop) => {
-      const d = this.dimensions.find((x) => x.loops.some((l) => l.name === loop));
+      const d = this.dimensions.find((x) => hasName(x.loops, loop));
       return d === undefined ? { low: axis(loop), span: 1 } : spanOf(d, loop, stretchOf(d));
     };
   }

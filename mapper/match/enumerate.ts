@@ -10,7 +10,7 @@
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
-import { memoised, sumOf } from "../../abstraction/collections.ts";
+import { memoised, namesOf, sumOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, summedIn } from "../../abstraction/computation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import { printEquation } from "../../abstraction/expression.ts";
@@ -132,7 +132,7 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
  * with it equals the one without: a 1 x 1 convolution of one image had nine mappings for each that differs.
  */
 function isWithoutIdle({ computation, matching }: Mapping): boolean {
-  const idle = new Set(computation.axes.filter((a) => a.extent === 1).map((a) => a.name));
+  const idle = new Set(namesOf(computation.axes.filter((a) => a.extent === 1)));
   return Object.values(matching).every((loops) => loops.length < 2 || !loops.some((name) => idle.has(name)));
 }
 
@@ -298,7 +298,7 @@ function refusedPairs(problem: Problem, groups: readonly Group[], rule: Enumerat
         Object.entries(base).map(([name, fed]) => {
           const others = fed.filter((l) => l !== loop.name);
           const wanted = name === axis.name ? [...others, loop.name] : others;
-          return [name, problem.loops.map((l) => l.name).filter((l) => wanted.includes(l))];
+          return [name, namesOf(problem.loops).filter((l) => wanted.includes(l))];
         }),
       );
       const verdict = validate(problem, moved, { rule, strict: false });

@@ -5,6 +5,7 @@
  */
 
 import { affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
+import { hasName } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { axesIn, type Expr, guarded, number, rewrite, substitute } from "../../abstraction/expression.ts";
@@ -21,7 +22,7 @@ export interface Rewritten {
 
 /** A name that no loop of the computation has. */
 export const freshAxis = (computation: Computation, wish: string): string =>
-  computation.axes.some((a) => a.name === wish) ? freshAxis(computation, `${wish}_`) : wish;
+  hasName(computation.axes, wish) ? freshAxis(computation, `${wish}_`) : wish;
 
 /** The computation with other extents of some loops. */
 export const resized = (computation: Computation, extents: ReadonlyMap<string, number>): Computation => ({

@@ -17,7 +17,7 @@
  */
 
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
-import { memoised, upTo } from "../../abstraction/collections.ts";
+import { memoised, namesOf, upTo } from "../../abstraction/collections.ts";
 import {
   type Computation,
   keptIn,
@@ -200,7 +200,7 @@ function splitOf(
   const [kept, ...moreKept] = keptIn(tied);
   const [summed, ...moreSummed] = summedIn(tied);
   if (!kept || !summed || moreKept.length + moreSummed.length > 0)
-    return `${condition} ties ${tied.map((a) => a.name).join(", ") || "no loops"}, and phases are of one kept and one summed loop`;
+    return `${condition} ties ${namesOf(tied).join(", ") || "no loops"}, and phases are of one kept and one summed loop`;
   if (others.some((o) => o.kept.name === kept.name || o.summed.name === summed.name))
     return `${condition} ties a loop that another condition ties`;
   const problem = endsProblem(computation, kept);
@@ -243,9 +243,7 @@ function splitOf(
  * @param computation as the user wrote it, or in phases; loops of phases do not index inputs
  */
 function withTapsAhead(computation: Computation, phases: readonly string[]): Rewritten {
-  const kept = keptIn(computation.axes)
-    .filter((a) => !phases.includes(a.name))
-    .map((a) => a.name);
+  const kept = namesOf(keptIn(computation.axes).filter((a) => !phases.includes(a.name)));
   const forms = accessesIn(computation.equation.value).flatMap((a) => a.index.flatMap((e) => affineForm(e) ?? []));
   /** The signs of its coefficient in each index where it moves along a kept loop. */
   const signs = (loop: string): number[] =>

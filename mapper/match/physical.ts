@@ -13,6 +13,7 @@
 import type { Dimension } from "../../abstraction/affine.ts";
 import { product, volumeOf } from "../../abstraction/collections.ts";
 import { liesRowMajor } from "../../abstraction/computation.ts";
+import { internal } from "../../abstraction/error.ts";
 import { axis, type Expr, number, operandsOf, over, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -114,8 +115,8 @@ export function tileBase(operand: Operand, own: readonly FusedAxis[], tileNumber
 /** The axes that index an operand, outermost dimension first. */
 export function operandAxes(operand: Operand, axes: readonly FusedAxis[]): FusedAxis[] {
   return operand.dims.map((d) => {
-    const found = axes.find((a) => a.axis === d.name);
-    if (!found) throw new Error(`internal: ${operand.name} is indexed by ${d.name}, which is no axis`);
+    const found =
+      axes.find((a) => a.axis === d.name) ?? internal(`${operand.name} is indexed by ${d.name}, which is no axis`);
     return found;
   });
 }

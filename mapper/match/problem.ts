@@ -8,7 +8,7 @@
 
 import { createHash } from "node:crypto";
 import { type BinaryMatrix, bitAt } from "../../abstraction/binary-matrix.ts";
-import { memoised, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, namesOf, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, computationKey, identityIn } from "../../abstraction/computation.ts";
 import { saturate, wrap } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, type Expr, integerOp, number, readsInIndex } from "../../abstraction/expression.ts";
@@ -60,9 +60,7 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
   const feeders = Object.fromEntries(
     axes.map((axis) => [
       axis.name,
-      loops
-        .filter((loop) => loop.kind === axis.kind && !fixed.has(loop.name) && sameColumn(loop, axis))
-        .map((l) => l.name),
+      namesOf(loops.filter((loop) => loop.kind === axis.kind && !fixed.has(loop.name) && sameColumn(loop, axis))),
     ]),
   );
   const digest = createHash("sha256")
@@ -101,7 +99,7 @@ export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matc
  */
 function paddingOf(intrinsic: Intrinsic): Expr | undefined {
   if (intrinsic.computation.equation.op === "=") return undefined;
-  const inputs = intrinsic.operands.slice(1).map((o) => o.name);
+  const inputs = namesOf(intrinsic.operands.slice(1));
   const identity = identityIn(intrinsic.computation);
   const fill = [0, identity].find((candidate) => valueWith(intrinsic, inputs, candidate) === identity);
   return fill === undefined ? undefined : number(fill);

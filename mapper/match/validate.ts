@@ -20,7 +20,7 @@
 
 import { createHash } from "node:crypto";
 import { bitAt, booleanProduct } from "../../abstraction/binary-matrix.ts";
-import { memoised, unique, withName } from "../../abstraction/collections.ts";
+import { memoised, namesOf, unique, withName } from "../../abstraction/collections.ts";
 import { type Axis, extentsOf } from "../../abstraction/computation.ts";
 import { internal, suggestion, UsageError } from "../../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
@@ -118,7 +118,7 @@ type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdic
 function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
   const { intrinsic, loops, axes } = problem;
   for (const loop of loops) {
-    const fed = axes.filter((a) => matching[a.name]?.includes(loop.name)).map((a) => a.name);
+    const fed = namesOf(axes.filter((a) => matching[a.name]?.includes(loop.name)));
     if (fed.length > 1)
       return refuse("matched-twice", `${loop.name} feeds both ${fed.join(" and ")}`, {
         hint: "a loop may feed one axis",
@@ -126,8 +126,7 @@ function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verd
   }
   for (const axis of axes) {
     for (const loopName of matching[axis.name] ?? []) {
-      const loop = withName(loops, loopName);
-      if (!loop) internal(`no axis ${loopName}`);
+      const loop = withName(loops, loopName) ?? internal(`no axis ${loopName}`);
       if (loop.kind !== axis.kind) {
         const is = (a: Axis): string => (a.kind === "reduce" ? "summed" : "kept");
         return refuse(
@@ -181,7 +180,7 @@ function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Ve
  */
 function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
   const check = (name: string, known: readonly Axis[], missing: string): void => {
-    const names = known.map((a) => a.name);
+    const names = namesOf(known);
     if (!names.includes(name)) throw new UsageError(`${missing} "${name}"`, suggestion(name, names));
   };
   for (const [axis, fed] of Object.entries(given)) {

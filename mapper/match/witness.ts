@@ -13,6 +13,7 @@
 
 import { pointsOf } from "../../abstraction/affine.ts";
 import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { extentsOf, inputsOf, pointCount, targetOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
 import {
@@ -150,7 +151,7 @@ function at(e: Expr, point: Point): Expr {
  */
 function* candidates({ computation, loops }: Problem, astray: readonly Astray[]): Generator<Point> {
   const leading = new Set(astray.flatMap((a) => a.loops));
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   const axes = [...names.filter((l) => !leading.has(l)), ...names.filter((l) => leading.has(l))];
   yield* pointsOf(axes, Object.fromEntries(loops.map((l) => [l.name, Math.min(2, l.extent)])));
   if (pointCount(computation) <= SEARCH_LIMIT) {

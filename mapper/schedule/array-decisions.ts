@@ -14,6 +14,7 @@ import {
   type RecurrenceSchedule,
   type WarpDesignSchedule,
 } from "../../abstraction/candidate.ts";
+import { internal } from "../../abstraction/error.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { MOST_LOOPS } from "../space-time/lane-array.ts";
 import { printVector } from "../space-time/vector.ts";
@@ -24,7 +25,7 @@ import type { Decisions } from "./schedules.ts";
 /** For values that a search takes from a list rather than draws. */
 const LISTED = {
   draw: (): never => {
-    throw new Error("internal: schedules of designs are listed, not drawn");
+    internal("schedules of designs are listed, not drawn");
   },
   moves: [],
 };

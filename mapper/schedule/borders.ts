@@ -12,7 +12,7 @@
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
-import { memoisedPair, sumOf, upTo } from "../../abstraction/collections.ts";
+import { hasName, memoisedPair, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import { type Access, type Expr, minus, over, plus, times } from "../../abstraction/expression.ts";
 import type { StepRange } from "../../abstraction/loop-nest.ts";
@@ -47,7 +47,7 @@ export function bordersOf(
     const outside = `index ${position} of ${tensor.name} runs from ${min} to ${max}, outside 0 .. ${extent - 1}`;
     const form = affineForm(index);
     const met = [...(form?.terms ?? [])].flatMap(([loop, coefficient]) => {
-      const dimension = dimensions.find((d) => d.loops.some((l) => l.name === loop));
+      const dimension = dimensions.find((d) => hasName(d.loops, loop));
       return dimension && dimension.extent > 1 ? [{ dimension, coefficient }] : [];
     });
     const [spatial, ...others] = met.filter((m) => m.dimension.kind === "spatial");

@@ -16,9 +16,10 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, withName } from "../../abstraction/collections.ts";
+import { memoisedBy, namesOf, withName } from "../../abstraction/collections.ts";
 import { memoryElements, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
@@ -72,7 +73,7 @@ export function nestedLoops(order: readonly string[], dimensions: readonly LoopD
   const all = order.map((text) => {
     const loop = parseLoop(text);
     const dimension = withName(dimensions, loop?.name);
-    if (!loop || !dimension) throw new Error(`internal: no loop ${text}`);
+    if (!loop || !dimension) internal(`no loop ${text}`);
     return { dimension, tile: loop.tile };
   });
   const lastKept = all.findLastIndex((l) => l.dimension.kind === "spatial");
@@ -101,7 +102,7 @@ export function orderProblem(
 ): string | undefined {
   const loops = order.map(parseLoop);
   const plain = loops.flatMap((l) => (l && l.tile === undefined ? [l.name] : []));
-  const names = dimensions.map((d) => d.name);
+  const names = namesOf(dimensions);
   if (plain.length !== names.length || names.some((n) => !plain.includes(n)))
     return `order must name each of ${names.join(", ")} once`;
   const kinds = plain.map((n) => withName(dimensions, n)?.kind);

@@ -8,7 +8,7 @@
  */
 
 import type { WarpChainSchedule } from "../../abstraction/candidate.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { hasName, upTo } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { type Access, accessesOf, axesIn } from "../../abstraction/expression.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
@@ -130,9 +130,7 @@ export function movingReads(part: ChainPart): Access[] {
   return [
     ...accessesOf(part.computation.equation).slice(1),
     ...accessesOf(storingEquation(part.computation)).slice(1),
-  ].filter(
-    (e) => e.tensor !== own && e.index.some((i) => axesIn(i).some((name) => columns.some((c) => c.name === name))),
-  );
+  ].filter((e) => e.tensor !== own && e.index.some((i) => axesIn(i).some((name) => hasName(columns, name))));
 }
 
 /** Neighbouring columns that every access can move at once. */

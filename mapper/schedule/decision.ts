@@ -10,7 +10,7 @@
  */
 
 import type { z } from "zod";
-import { unique } from "../../abstraction/collections.ts";
+import { hasName, unique } from "../../abstraction/collections.ts";
 import type { Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 
@@ -134,7 +134,7 @@ export function strangeLoop(
   of: Readonly<Record<string, number>>,
   loops: readonly { readonly name: string }[],
 ): string | undefined {
-  const strange = Object.keys(of).find((name) => !loops.some((l) => l.name === name));
+  const strange = Object.keys(of).find((name) => !hasName(loops, name));
   return strange && `${what} of ${strange}: there is no such loop`;
 }
 

@@ -7,7 +7,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import { memoised, memoisedPair, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
+import { hasName, memoised, memoisedPair, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -67,7 +67,7 @@ export function denseRun(
   while (first > 0 && strideOf(loops[first - 1]?.name ?? "") === weights[first - 1]) first--;
   const dense = loops.slice(first);
   if (dense.length < 2) return 1;
-  const isDense = (name: string): boolean => dense.some((l) => l.name === name);
+  const isDense = (name: string): boolean => hasName(dense, name);
 
   // 2. No index they move is ever outside, not even where a tile runs past the end of another loop.
   const inside = index.every((e, i) => {

@@ -8,7 +8,7 @@
  */
 
 import type { Dimension } from "../../abstraction/affine.ts";
-import { memoised, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, namesOf, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { axesIn, type Expr, over, remainder } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
@@ -50,7 +50,7 @@ export function fusedDimension(loops: readonly Axis[], axis?: Axis): LoopDimensi
   const extent = volumeOf(loops);
   const step = axis?.extent ?? 1;
   return {
-    name: loops.map((l) => l.name).join("_"),
+    name: namesOf(loops).join("_"),
     kind: loops[0]?.kind ?? "spatial",
     loops,
     weights: weightsOf(loops),
@@ -64,7 +64,7 @@ export function fusedDimension(loops: readonly Axis[], axis?: Axis): LoopDimensi
 
 function findDimensions({ computation, matching, intrinsic }: Mapping): LoopDimension[] {
   const { axes: loops } = computation;
-  const taken = new Set(loops.map((l) => l.name));
+  const taken = new Set(namesOf(loops));
   const dimensions = loops.flatMap((loop): LoopDimension[] => {
     const feeding = intrinsic.computation.axes.find((a) => matching[a.name]?.includes(loop.name));
     const names = feeding ? (matching[feeding.name] ?? []) : [loop.name];
@@ -86,7 +86,7 @@ export const wholeStepsOf = (dimensions: readonly LoopDimension[]): LoopDimensio
 
 /** Names of the summed dimensions. */
 export const summedOf = memoised(
-  (mapping: Mapping): ReadonlySet<string> => new Set(summedIn(dimensionsOf(mapping)).map((d) => d.name)),
+  (mapping: Mapping): ReadonlySet<string> => new Set(namesOf(summedIn(dimensionsOf(mapping)))),
 );
 
 /** Loops whose index may exceed their extent: the gaps of a spread dimension. */

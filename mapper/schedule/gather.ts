@@ -13,7 +13,7 @@
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, volumeOf, withName } from "../../abstraction/collections.ts";
+import { memoisedBy, namesOf, volumeOf, withName } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
@@ -106,7 +106,7 @@ function findForm(context: GridContext, input: GridInput): GatherForm | string {
   const dims = dimsOf(tensorOf(mapping.computation, value.tensor), value);
   if (typeof dims === "string") return dims;
   const inTile = new Set(kept.dimension?.loops.map((l) => l.name));
-  const summed = new Set(summedIn(mapping.computation.axes).map((a) => a.name));
+  const summed = new Set(namesOf(summedIn(mapping.computation.axes)));
   const back = dims.find((d) => [...d.form.terms].some(([l, by]) => by < 0 && (inTile.has(l) || summed.has(l))));
   if (back) return `a loop runs backwards along ${back.name}`;
   const reads = ({ form }: FormDim, loops: ReadonlySet<string>): boolean =>

@@ -8,11 +8,12 @@
 
 import { boundsOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, upTo, withName } from "../../abstraction/collections.ts";
+import { hasName, memoisedBy, namesOf, upTo, withName } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -177,8 +178,8 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const { computation, intrinsic, binding } = mapping;
   const target = targetOperand(mapping);
   const inputs = inputOperands(mapping);
-  const summed = summedIn(intrinsic.computation.axes).map((a) => a.name);
-  const [rowAxis, columnAxis, ...more] = target.dims.map((d) => d.name);
+  const summed = namesOf(summedIn(intrinsic.computation.axes));
+  const [rowAxis, columnAxis, ...more] = namesOf(target.dims);
   const [sumAxis] = summed;
   const team = intrinsic.scope;
   if (team !== "warp" && team !== "warpgroup")
@@ -195,8 +196,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   // 1. Axes.
   const dimensions = dimensionsOf(mapping);
   const gridAxis = (name: string): GridAxis => {
-    const declared = withName(intrinsic.computation.axes, name);
-    if (!declared) throw new Error(`internal: ${intrinsic.name} has no axis ${name}`);
+    const declared = withName(intrinsic.computation.axes, name) ?? internal(`${intrinsic.name} has no axis ${name}`);
     const dimension = dimensions.find((d) => d.axis === name);
     return { axis: name, extent: declared.extent, dimension, elements: dimension?.extent ?? 1 };
   };
@@ -221,12 +221,11 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const loops = mappedLoops(mapping);
   const alike = `${printMatching(mapping.matching)} ${bindingText(binding)}`;
   const described = inputs.map((operand): GridInput | string => {
-    const names = operand.dims.map((d) => d.name);
+    const names = namesOf(operand.dims);
     const kept = [rows, columns].find((a) => names.includes(a.axis));
     if (!kept || names.length !== 2 || !names.includes(sumAxis))
       return `${intrinsic.name} indexes ${operand.name} by ${names.join(", ")}`;
-    const value = binding[operand.name];
-    if (!value) throw new Error(`internal: operand ${operand.name} is not bound`);
+    const value = binding[operand.name] ?? internal(`operand ${operand.name} is not bound`);
     const conditions = beyondReads(problem, partsPackedIn(condition, operand.name));
     const most = MOST_BYTES / bytesOf(operand.dtype);
     const run = (a: GridAxis): number =>
@@ -335,7 +334,7 @@ function narrowReads(value: Expr, dimension: LoopDimension, tensorNamed: (name: 
     const tensor = tensorNamed(access.tensor);
     const places = placesOf(access, dimension, tensor);
     const repeat = places.findIndex((at) => at !== places[0]);
-    const others = axesIn(access).filter((name) => !dimension.loops.some((l) => l.name === name));
+    const others = axesIn(access).filter((name) => !hasName(dimension.loops, name));
     const strides = others.map((name) => strideAlong(access, tensor, name));
     const isRun = (run: number): boolean =>
       liesTogether(places, run * repeat) && strides.every((stride) => stride !== undefined && stride % run === 0);
@@ -415,8 +414,7 @@ export function runAlong(
   return 1;
 }
 
-const loopsOf = (dimensions: readonly LoopDimension[]): string[] =>
-  dimensions.flatMap(({ loops }) => loops.map((l) => l.name));
+const loopsOf = (dimensions: readonly LoopDimension[]): string[] => dimensions.flatMap(({ loops }) => namesOf(loops));
 
 /** The fill value for positions beyond the end of an operand, as an element of its type. */
 export const fillOf = ({ padding }: GridContext): Expr => (padding.kind === "number" ? padding : number(0));

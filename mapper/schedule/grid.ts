@@ -10,6 +10,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { withName } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { heldFragments } from "./fragments.ts";
@@ -44,8 +45,8 @@ const OTHER_REGISTERS = { synchronous: 40, asynchronous: 32 } as const;
 
 /** 32-bit registers of a thread that hold one tile of an operand. */
 function tileRegisters(context: GridContext, name: string): number {
-  const operand = withName(context.intrinsic.operands, name);
-  if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
+  const operand =
+    withName(context.intrinsic.operands, name) ?? internal(`${context.intrinsic.name} has no operand ${name}`);
   const bytes = registerElements(context.intrinsic, operand) * bytesOf(operand.dtype);
   return Math.max(1, Math.ceil(bytes / 4 / context.teamThreads));
 }

@@ -8,6 +8,7 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, shuffled } from "../../abstraction/random.ts";
 import { SUMMED_APART } from "./block.ts";
@@ -99,7 +100,7 @@ function tidyOrder(mapping: Mapping, schedule: Schedule): Order {
     Object.values(schedule.within ?? {}),
   );
   const still = (kind: LoopDimension["kind"]): string[] =>
-    dimensions.filter((d) => d.kind === kind && d.steps === 1).map((d) => d.name);
+    namesOf(dimensions.filter((d) => d.kind === kind && d.steps === 1));
   const behind = lastKept(moves, dimensions) + 1;
   return [...still("spatial"), ...moves.slice(0, behind), ...still("reduce"), ...moves.slice(behind)];
 }

@@ -7,7 +7,7 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { memoised } from "../../abstraction/collections.ts";
+import { memoised, namesOf } from "../../abstraction/collections.ts";
 import { targetOf } from "../../abstraction/computation.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -41,7 +41,7 @@ export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
 }
 
 const plainOf = memoised((mapping: Mapping): Schedule => {
-  const order = dimensionsOf(mapping).map((d) => d.name);
+  const order = namesOf(dimensionsOf(mapping));
   const all = placementsInTurn(placementsOf(mapping)).map((placement) => ({ order, block: {}, placement, threads: 1 }));
   const legal = all.find((schedule) => scheduleProblem(mapping, schedule) === undefined);
   if (legal) return legal;

@@ -6,9 +6,10 @@
  */
 
 import { evaluateIndex, extentOf, extentsBy } from "../../abstraction/affine.ts";
-import { memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType, rangeOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   access,
   accessesIn,
@@ -60,8 +61,7 @@ export const packedForm: (mapping: Mapping, operand: string) => PackedForm = mem
 function findForm(mapping: Mapping, name: string): PackedForm {
   const { computation, intrinsic, binding } = mapping;
   const operand = operandOf(intrinsic, name);
-  const bound = binding[name];
-  if (bound === undefined) throw new Error(`internal: ${name} stands for nothing`);
+  const bound = binding[name] ?? internal(`${name} stands for nothing`);
   const plain: PackedForm = { dtype: operand.dtype, bytes: bytesOf(operand.dtype), value: bound };
 
   // 1. The integers among what it is made of: those that are most are packed.
@@ -152,7 +152,7 @@ function madeOf(mapping: Mapping, operand: Operand, bound: Expr, core: Cast): Ma
     parts[part] = e;
     const used = new Set(axesIn(e));
     fits &&= dimensions.some((d) => d.loops.every((l) => !used.has(l.name)));
-    fits &&= differing.every((d) => tile.dims.some((o) => o.name === d.axis));
+    fits &&= differing.every((d) => hasName(tile.dims, d.axis));
     return access(part, []);
   };
   const value = made(bound);
@@ -164,7 +164,7 @@ const contains = (e: Expr, part: Expr): boolean => e === part || childrenOf(e).s
 
 /** Whether a value is the same in all elements of a tile along a dimension: `s[n,k/32]` in sixteen k. */
 function isAlike(e: Expr, d: LoopDimension): boolean {
-  if (e.kind === "axis") return !d.loops.some((l) => l.name === e.name);
+  if (e.kind === "axis") return !hasName(d.loops, e.name);
   if (e.kind !== "access") return childrenOf(e).every((child) => isAlike(child, d));
   return e.index.every((index) => {
     if (isAlike(index, d)) return true;

@@ -7,7 +7,7 @@
 
 import { z } from "zod";
 import { PLACEMENTS, type Placement, type Schedule } from "../../abstraction/candidate.ts";
-import { defined, memoisedPair } from "../../abstraction/collections.ts";
+import { defined, hasName, memoisedPair } from "../../abstraction/collections.ts";
 import { identityIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick } from "../../abstraction/random.ts";
@@ -77,7 +77,7 @@ function placementProblem(mapping: Mapping, schedule: Schedule): string | undefi
     if (place === undefined) return `operand ${choice.operand} has no placement`;
     if (!choice.open.includes(place)) return `${choice.operand} ${place}: ${choice.closed[place]}`;
   }
-  const stray = Object.keys(schedule.placement).find((name) => !inputOperands(mapping).some((o) => o.name === name));
+  const stray = Object.keys(schedule.placement).find((name) => !hasName(inputOperands(mapping), name));
   if (stray !== undefined) return `placement of ${stray}: there is no such operand`;
   const past = placementsOf(mapping, schedule).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
   if (past.length > 1)

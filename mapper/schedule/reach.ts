@@ -6,7 +6,7 @@
  */
 
 import { type AffineForm, addressOf, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
-import { memoisedBy, memoisedPair, sumOf } from "../../abstraction/collections.ts";
+import { hasName, memoisedBy, memoisedPair, namesOf, sumOf } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
@@ -63,7 +63,7 @@ interface Loaded {
 
 /** Whether the last step of a dimension of an operand is incomplete. */
 const isPartial = ({ operand }: Loaded, d: LoopDimension): boolean =>
-  d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis);
+  d.steps !== d.wholeSteps && hasName(operand.dims, d.axis);
 
 /**
  * The reach of an access in the tensor itself, or why it cannot be loaded in place. Steps that cross a border must be
@@ -140,7 +140,7 @@ export function copyOf(
   const storage = affineForm(tensor.storage);
   const extents = Object.fromEntries(dimensions.flatMap((d) => d.loops.map((l) => [l.name, l.extent])));
   const axisOf = (loop: string): LoopDimension | undefined =>
-    dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
+    dimensions.find((d) => hasName(operand.dims, d.axis) && hasName(d.loops, loop));
   const rankOf = (loop: string): number => operand.dims.findIndex((o) => o.name === axisOf(loop)?.axis);
   // 1. The other indices keep their range. Unfused loops run to the end of their last step.
   const whole: Record<string, number> = { ...extents };
@@ -198,7 +198,7 @@ function reachOf(loaded: Loaded, flat: AffineForm | undefined): Reach | string {
     const unit = flat.terms.get(inner?.name ?? "") ?? 0;
     for (const [i, l] of d.loops.entries())
       if (l.extent > 1 && (flat.terms.get(l.name) ?? 0) !== unit * (d.weights[i] ?? 1))
-        return `${d.loops.map((x) => x.name).join(",")} are not contiguous in ${access.tensor}`;
+        return `${namesOf(d.loops).join(",")} are not contiguous in ${access.tensor}`;
     perElement.set(d.name, unit);
   }
   const stride = tileStrideOf(loaded, perElement);
@@ -215,7 +215,7 @@ interface TilePoints {
 
 /** Cached, since hundreds of mappings request the same points. */
 const tilePoints = memoisedPair((intrinsic: Intrinsic, operand: Operand): TilePoints => {
-  const names = operand.dims.map((d) => d.name);
+  const names = namesOf(operand.dims);
   return {
     points: Array.from(pointsOf(names, sizesOf(operand)), (point) => names.map((name) => point[name] ?? 0)),
     places: tilePlaces(intrinsic, operand.name),

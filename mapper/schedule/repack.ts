@@ -10,9 +10,17 @@
  */
 
 import { z } from "zod";
-import { affineForm, type Dimension, type Extents, fuseRowMajor } from "../../abstraction/affine.ts";
+import { affineForm, type Dimension, type Extents, extentsBy, fuseRowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { mapValues, memoisedBy, memoisedPair, present, sumOf, withName } from "../../abstraction/collections.ts";
+import {
+  mapValues,
+  memoisedBy,
+  memoisedPair,
+  namesOf,
+  present,
+  sumOf,
+  withName,
+} from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -142,7 +150,7 @@ const copies = memoisedBy<Computation, Copied>();
 
 /** A tensor with some of its dimensions innermost, and its access; shared by all mappings that sum along them. */
 function copyOf(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
-  const key = JSON.stringify([value.tensor, summed.map((d) => d.name)]);
+  const key = JSON.stringify([value.tensor, namesOf(summed)]);
   return copies(computation, key, () => makeCopy(computation, value, summed));
 }
 
@@ -203,7 +211,7 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const loops = dims.map(({ name, extent }): Axis => ({ name, extent, kind: "spatial" }));
   const dimension = fusedDimension(loops);
   const whole: Access = { kind: "access", tensor: tensor.name, index: tensor.dims.map((d) => axis(d.name)) };
-  const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
+  const extents = extentsBy(tensor.dims);
   const most = MOST_BYTES / bytesOf(tensor.dtype);
   return Math.max(
     1,

@@ -9,7 +9,8 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../../abstraction/candidate.ts";
-import { memoised, memoisedBy, sumOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedBy, namesOf, sumOf } from "../../abstraction/collections.ts";
+import { internal } from "../../abstraction/error.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
 import { type Decision, type Listed, type Move, printValue } from "./decision.ts";
 
@@ -201,7 +202,7 @@ export function mutateSchedule<S extends object, C>(
   random: Random,
 ): S {
   const decisions = listOf(kind.decisions);
-  const names = decisions.map((d) => d.name);
+  const names = namesOf(decisions);
   const moves = decisions.flatMap((d): readonly Move<C, S>[] => ("values" in d ? [anotherValue(d)] : d.moves));
   const now = seenBy(kind, context, schedule);
   for (let i = 0; i < kind.tries; i++) {
@@ -301,7 +302,7 @@ export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, con
       if (problemIn(kind, context, chosen) === undefined) yield chosen;
       return;
     }
-    if (!("values" in d)) throw new Error(`internal: the values of ${d.name} cannot be listed`);
+    if (!("values" in d)) internal(`the values of ${d.name} cannot be listed`);
     for (const value of valuesOf(seenBy(kind, context, chosen), d)) {
       const next = withValue(chosen, d.name, value);
       if (d.worthTrying?.(seenBy(kind, context, next), next) ?? true) yield* from(at + 1, next);

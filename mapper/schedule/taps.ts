@@ -13,8 +13,9 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoised, memoisedBy, product, sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedBy, namesOf, product, sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { stepsInFlight } from "./fragments.ts";
@@ -124,7 +125,7 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
   // The loops of a tile must have the order of the tensor's dimensions, and each must index one dimension. The same
   // holds for taps.
   const along = dims.flatMap((d) => d.loop ?? []);
-  if (along.toReversed().join() !== loops.map((l) => l.name).join())
+  if (along.toReversed().join() !== namesOf(loops).join())
     return `the loops of a tile do not have the order of the dimensions of ${name}`;
   const still = summed.find((l) => dims.filter((d) => d.form.terms.has(l.name)).length !== 1);
   if (still) return `${still.name} is no tap: it does not shift ${name} along one dimension`;
@@ -232,8 +233,7 @@ function tapsProblem(context: GridContext, schedule: GridSchedule): string | und
   if (schedule.taps === undefined) return undefined;
   const form = windowForm(context);
   if (typeof form === "string") return form;
-  const window = windowOf(context, schedule);
-  if (!window) throw new Error("internal: a schedule without a window");
+  const window = windowOf(context, schedule) ?? internal("a schedule without a window");
   const bytes = extentOf(context.sum.axis, schedule.tile) * bytesOf(form.input.operand.dtype);
   if (bytes !== ROW_BYTES) return `rows of a window have ${ROW_BYTES} bytes, not ${bytes}`;
   if (schedule.transfer === "plain" || (schedule.transfer === "async" && form.input.asyncWidth === undefined))

@@ -19,6 +19,7 @@ import {
 import { memoised, unique } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../space-time/taps.ts";
@@ -74,8 +75,7 @@ export function tapSums(computation: Computation): WarpWindowContext | LaneRefus
 
 /** @throws Error for loops that cannot be kept */
 export function sumUnder({ sums }: WarpWindowContext, { rolled }: Pick<WindowSchedule, "rolled">): TapSum {
-  const found = sums.get(rolled.join());
-  if (!found) throw new Error(`internal: ${rolled.join(", ")} cannot stay loops`);
+  const found = sums.get(rolled.join()) ?? internal(`${rolled.join(", ")} cannot stay loops`);
   return found;
 }
 

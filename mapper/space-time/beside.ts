@@ -8,8 +8,9 @@
  *         Z[0,lane] = Z[0,lane] + x[...] * W         Z[1,lane] = Z[1,lane] + x[2*p_block+1,lane] * W[0,lane]
  */
 
-import { pointsOf } from "../../abstraction/affine.ts";
-import { product } from "../../abstraction/collections.ts";
+import { extentsBy, pointsOf } from "../../abstraction/affine.ts";
+import { byName, namesOf, product } from "../../abstraction/collections.ts";
+import { internal } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axesIn, type Equation, number, plus, rewrite } from "../../abstraction/expression.ts";
 import type { Scalar, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
@@ -41,9 +42,9 @@ class SideBySide {
 
   constructor(nest: OnLanes, loops: readonly SourceLoop[]) {
     this.nest = nest;
-    this.names = loops.map((l) => l.name);
-    this.extents = Object.fromEntries(loops.map((l) => [l.name, l.extent]));
-    this.files = new Map(nest.vectors.map((v) => [v.name, v]));
+    this.names = namesOf(loops);
+    this.extents = extentsBy(loops);
+    this.files = byName(nest.vectors);
   }
 
   made(): OnLanes {
@@ -70,7 +71,7 @@ class SideBySide {
   private within(body: readonly Statement[]): Statement[] {
     return body.flatMap((s): Statement[] => {
       if (s.kind === "scalar") return this.copies(s);
-      if (s.kind !== "loop") throw new Error(`internal: a ${s.kind} around lanes`);
+      if (s.kind !== "loop") internal(`a ${s.kind} around lanes`);
       if (this.names.includes(s.axis)) return this.within(s.body);
       return [{ ...s, body: this.within(s.body) }];
     });

@@ -10,9 +10,11 @@
  * A design reverses directions as it needs, and reads broadcast operands directly from the tensor.
  */
 
-import { affineForm, boundsOf, type Extents, exprOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, exprOf, extentsBy } from "../../abstraction/affine.ts";
+import { hasName } from "../../abstraction/collections.ts";
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
 import { joined, type Truth } from "../../abstraction/condition.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -30,6 +32,8 @@ import {
   rewrite,
   select,
   substitute,
+  substituteAccess,
+  substituteEach,
 } from "../../abstraction/expression.ts";
 import { defineRecurrence, type Recurrence, type SourceLoop } from "../../abstraction/recurrence.ts";
 import { type Design, type TimedVariable, timeSide } from "./design.ts";
@@ -78,11 +82,11 @@ function onePass(computation: Computation, space: ArraySpace): Computation {
   if (space.outside.length === 0 && space.dropped.length === 0) return computation;
   const still = new Map(
     computation.axes
-      .filter((a) => !space.inside.some((l) => l.name === a.name))
+      .filter((a) => !hasName(space.inside, a.name))
       .map((a) => [a.name, number(Math.floor(a.extent / 2))]),
   );
   const { equation } = computation;
-  const extents = Object.fromEntries(space.inside.map((l) => [l.name, l.extent]));
+  const extents = extentsBy(space.inside);
   const sliced = space.outside.length > 0;
   const accesses = [equation.target, ...accessesIn(equation.value)];
   const slices = new Map(accesses.map((a) => [a, a]));
@@ -93,7 +97,7 @@ function onePass(computation: Computation, space: ArraySpace): Computation {
     return (at && slices.get(at)) ?? e;
   };
   const target = change(equation.target);
-  if (target.kind !== "access") throw new Error("internal: a target that is no access");
+  if (target.kind !== "access") internal("a target that is no access");
   const frozen: Equation = {
     target,
     op: equation.op,
@@ -101,7 +105,7 @@ function onePass(computation: Computation, space: ArraySpace): Computation {
   };
   const inner: Equation = {
     ...frozen,
-    target: { ...frozen.target, index: frozen.target.index.map((e) => substitute(e, still, "index")) },
+    target: substituteAccess(frozen.target, still),
     value: substitute(frozen.value, still, "value"),
   };
   const where = equation.where && decided(substitute(equation.where, still, "index"));
@@ -133,10 +137,8 @@ function sliceOf(
   still: ReadonlyMap<string, Expr>,
   extents: Extents,
 ): Access {
-  const same = accesses
-    .filter((a) => a.tensor === of.tensor)
-    .map((a) => a.index.map((e) => substitute(e, still, "index")));
-  const own = of.index.map((e) => substitute(e, still, "index"));
+  const same = accesses.filter((a) => a.tensor === of.tensor).map((a) => substituteEach(a.index, still));
+  const own = substituteEach(of.index, still);
   const moves = (d: number): boolean =>
     same.some((index) => inside.some((l) => affineForm(index[d] ?? number(0))?.terms.has(l.name) ?? true));
   const kept = own.map((_, d) => d).filter(moves);
@@ -166,13 +168,11 @@ export function recurrenceOf(
       .join(),
   );
   if (has !== wanted)
-    throw new Error(
-      `internal: the loops of ${computation.name} are ${has}, those of the pass through the array ${wanted}`,
-    );
+    internal(`the loops of ${computation.name} are ${has}, those of the pass through the array ${wanted}`);
   const lengths = design?.flows.flatMap((f) => f.variables.flatMap((v) => v.dependences.map((d) => d.distance.length)));
   const other = lengths?.find((length) => length !== space.inside.length);
   if (other !== undefined)
-    throw new Error(`internal: ${design?.name} is a design of ${other} loops, the array has ${space.inside.length}`);
+    internal(`${design?.name} is a design of ${other} loops, the array has ${space.inside.length}`);
   return new Derivation(computation, design?.flows, space.inside).recurrence();
 }
 

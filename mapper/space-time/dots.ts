@@ -16,8 +16,9 @@
 
 import { addressOf, affineForm } from "../../abstraction/affine.ts";
 import type { LaneTransform } from "../../abstraction/candidate.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { namesOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf, tensorOf } from "../../abstraction/computation.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -94,7 +95,7 @@ function unit(row: readonly number[]): number | undefined {
 
 /** Joins neighbouring taps. @param terms as {@link dotOf} allows for the lowered design */
 export function withDots({ body, vectors }: OnLanes, terms: number): OnLanes {
-  const files = new Set(vectors.map((v) => v.name));
+  const files = new Set(namesOf(vectors));
   return { body: joinedIn(body, files, terms), vectors };
 }
 
@@ -124,7 +125,7 @@ function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms
       const { equation } = s;
       if (!files.has(target(s))) return to === steps.extent ? [leaving(s, steps.axis, to - 1)] : [];
       const { value } = equation;
-      if (value.kind !== "binary" || value.op !== "+") throw new Error("internal: a step that adds nothing to its sum");
+      if (value.kind !== "binary" || value.op !== "+") internal("a step that adds nothing to its sum");
       const product = rewrite(value.right, (e) => (e.kind === "access" ? (read.get(keyOf(e)) ?? e) : e), "value");
       const products = upTo(to - from).map((i) => at(withoutTwice(product), from + i));
       const before = at(known(value.left, from), from);
@@ -155,7 +156,7 @@ function withoutTwice(e: Expr): Expr {
 
 /** Whether a lowered design contains dot products. Passes that test each element do not. */
 export function usesDots({ body, vectors = [] }: LoopNest): boolean {
-  const files = new Set(vectors.map((v) => v.name));
+  const files = new Set(namesOf(vectors));
   const isElement = (e: Expr): boolean => e.kind === "cast" && e.value.kind === "access" && !files.has(e.value.tensor);
   const isProduct = (e: Expr): boolean =>
     e.kind === "binary" && e.op === "*" && isElement(e.left) && isElement(e.right);

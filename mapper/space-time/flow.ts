@@ -13,11 +13,11 @@
  * X[c,q-1].
  */
 
-import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
-import { upTo, volumeOf, withName } from "../../abstraction/collections.ts";
+import { affineForm, evaluateIndex, extentsBy, pointsOf } from "../../abstraction/affine.ts";
+import { namesOf, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import { internal, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -135,7 +135,7 @@ export function outsideBox(loops: readonly SourceLoop[], distance: Vector): Expr
     if (d > 0) return [d === 1 ? compare("==", at, 0) : compare("<", at, d)];
     return [d === -1 ? compare("==", at, extent - 1) : compare(">=", at, extent + d)];
   });
-  if (faces.length === 0) throw new Error("internal: a dependence of no distance");
+  if (faces.length === 0) internal("a dependence of no distance");
   return faces.reduce((left, right): Expr => ({ kind: "logic", op: "or", left, right }));
 }
 
@@ -241,8 +241,8 @@ function sumOf(
   if (count > MAX_POINTS) return undefined;
   const op: CombineOp = last.op;
   const identity = identityOf(op, dtype);
-  const names = loops.map((l) => l.name);
-  const extents = Object.fromEntries(loops.map((l) => [l.name, l.extent]));
+  const names = namesOf(loops);
+  const extents = extentsBy(loops);
   const place = (z: Readonly<Record<string, number>>): number =>
     loops.reduce((flat, l) => flat * l.extent + (z[l.name] ?? 0), 0);
 

@@ -9,7 +9,8 @@
  * All other definitions keep their directions.
  */
 
-import { withName } from "../../abstraction/collections.ts";
+import { extentsBy } from "../../abstraction/affine.ts";
+import { namesOf, withName } from "../../abstraction/collections.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import {
   type Access,
@@ -19,7 +20,7 @@ import {
   type Expr,
   number,
   rewrite,
-  substitute,
+  substituteAccess,
 } from "../../abstraction/expression.ts";
 import { distanceOf, type Recurrence } from "../../abstraction/recurrence.ts";
 import { distanceIn, type Flow, type Flows, flowsOf } from "./flow.ts";
@@ -36,7 +37,7 @@ export function computationOf(recurrence: Recurrence): Computation | undefined {
   return defineComputation({
     name: recurrence.name,
     equation: { target: outcome.target, op: outcome.op, value },
-    extents: Object.fromEntries(recurrence.loops.map((l) => [l.name, l.extent])),
+    extents: extentsBy(recurrence.loops),
     tensors: shapesOf(tensors),
   });
 }
@@ -49,7 +50,7 @@ function loadOf(flows: readonly Flow[], name: string): Expr | undefined {
 /** The problem of a system with fixed dependences. */
 export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
   const { loops, definitions, results, variables } = recurrence;
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   const operands = definitions.map(({ target, value }): ArrayOperand => {
     const reads = accessesIn(value).filter((a) => Object.hasOwn(variables, a.tensor));
     const dependences = reads.map((a) => distanceOf(a, loops) ?? []).filter((d) => !isZero(d));
@@ -73,7 +74,7 @@ interface ArrangedProblem {
 export function problemOfFlows(flows: Flows, source: readonly string[]): ArrangedProblem {
   const still = new Map(flows.loops.filter((l) => !source.includes(l.name)).map((l) => [l.name, number(0)]));
   const columns = source.map((name) => flows.loops.findIndex((l) => l.name === name));
-  const inside = (a: Access): Access => ({ ...a, index: a.index.map((e) => substitute(e, still, "index")) });
+  const inside = (a: Access): Access => substituteAccess(a, still);
   const own = (e: Expr): number[][] =>
     accessesIn(e)
       .filter((a) => Object.hasOwn(flows.variables, a.tensor) && a.index.length > 0)

@@ -5,7 +5,7 @@
  *                         s(c)                  for c_in in 0..16: s(16*c_tile + c_in) where 16*c_tile + c_in < 40
  */
 
-import { present } from "../../abstraction/collections.ts";
+import { ascending, namesOf, present } from "../../abstraction/collections.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -16,6 +16,7 @@ import {
   plus,
   rewrite,
   substitute,
+  substituteAccess,
   times,
 } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
@@ -66,7 +67,7 @@ export function tileFlows(flows: Flows, { loop, outer, inner, size }: Tile): Flo
       );
       return options.filter((v) => isInvariant(load, v, split));
     });
-  const target = (a: Access): Access => ({ ...a, index: a.index.map((e) => substitute(e, replaced, "index")) });
+  const target = (a: Access): Access => substituteAccess(a, replaced);
   return {
     ...flows,
     loops: split,
@@ -93,7 +94,7 @@ export function reorderFlows(flows: Flows, order: readonly string[]): Flows {
   const places = order.map((loop) => indexOfLoop(flows, loop, "reorder"));
   const twice = order.find((loop, i) => order.indexOf(loop) !== i);
   if (twice !== undefined) throw new UsageError(`${flows.name}: reorder: loop ${twice} is named twice`);
-  const slots = places.toSorted((a, b) => a - b);
+  const slots = ascending(places);
   const from = flows.loops.map((_, i) => (slots.includes(i) ? (places[slots.indexOf(i)] ?? i) : i));
   const permuted = (v: Vector): number[] => from.map((i) => v[i] ?? 0);
   return {
@@ -131,7 +132,7 @@ function permuteReads({ variables }: Flows, e: Expr, permuted: (v: Vector) => nu
 
 /** Place of a loop. @throws UsageError when there is none of that name */
 function indexOfLoop({ name, loops }: Flows, loop: string, primitive: string): number {
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   const at = names.indexOf(loop);
   if (at < 0) throw new UsageError(`${name}: ${primitive}: no loop "${loop}"`, suggestion(loop, names));
   return at;

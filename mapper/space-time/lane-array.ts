@@ -14,8 +14,8 @@
 
 import { affineForm, leastCommonMultiple } from "../../abstraction/affine.ts";
 import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
-import { product, withName } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
+import { namesOf, product, withName } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, extentsOf, outputOf, summedIn } from "../../abstraction/computation.ts";
 import { partsOf, placedProblem } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { accessesIn } from "../../abstraction/expression.ts";
@@ -127,9 +127,7 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
   const shaped = shapeOf(sum, plan);
   if ("because" in shaped) return refuse("form", shaped.because);
   const { space, beside } = shaped;
-  const joined = space.outside
-    .map((l) => l.name)
-    .filter((name) => sum.axes.some((a) => a.name === name && a.kind === "reduce"));
+  const joined = namesOf(space.outside).filter((name) => sum.axes.some((a) => a.name === name && a.kind === "reduce"));
   if (computation.epilogue && joined.length > 0)
     return refuse("form", `an epilogue follows a sum over ${joined.join(", ")}, which stands around the array`);
   const placed = placedProblem(computation);
@@ -230,7 +228,7 @@ function shapeOf(
       inside,
       outside: [...outside.filter(kept), ...outside.filter((l) => !kept(l)), ...inner],
       tiled,
-      dropped: sum.axes.filter((a) => a.extent === 1).map((a) => a.name),
+      dropped: namesOf(sum.axes.filter((a) => a.extent === 1)),
     },
     beside: inner,
   };
@@ -245,8 +243,8 @@ function isKept(sum: Computation, tiled: readonly Tiled[], name: string): boolea
 
 /** Outside loops that threads may share. */
 export function keptOutside({ sum, space, beside }: LaneArray): readonly string[] {
-  const inner = new Set(beside.map((l) => l.name));
-  return space.outside.map((l) => l.name).filter((name) => !inner.has(name) && isKept(sum, space.tiled, name));
+  const inner = new Set(namesOf(beside));
+  return namesOf(space.outside).filter((name) => !inner.has(name) && isKept(sum, space.tiled, name));
 }
 
 // ---- the designs that fit --------------------------------------------------------------------------------------------------------
@@ -342,14 +340,14 @@ function mixedLoops(
   const form = last && affineForm(last);
   const lane = long.findLast((a) => a.kind === "spatial" && form?.terms.has(a.name));
   if (!lane) return refuse("the last dimension of the result has no loop of more than one step");
-  const summed = long.filter((a) => a.kind === "reduce");
+  const summed = summedIn(long);
   if (summed.length === 0) return refuse("nothing is summed");
   const windows = windowsOf(sum);
   const slidesWith = (a: Axis): boolean => windows.some(([s, r]) => s === lane.name && r === a.name);
   const inWindow = summed.filter((a) => windows.some(([, r]) => r === a.name));
   const ordered = [...inWindow.filter((a) => !slidesWith(a)), ...inWindow.filter(slidesWith)];
-  const chosen = (ordered.length > 0 ? ordered : summed).slice(1 - mostMixed).map((a) => a.name);
-  const carried = summed.map((a) => a.name).filter((name) => !chosen.includes(name));
+  const chosen = namesOf((ordered.length > 0 ? ordered : summed).slice(1 - mostMixed));
+  const carried = namesOf(summed).filter((name) => !chosen.includes(name));
   const strides = accessesIn(sum.equation.value)
     .flatMap((a) => a.index)
     .map((e) => Math.abs(affineForm(e)?.terms.get(lane.name) ?? 0));

@@ -83,6 +83,7 @@ import {
   remainder,
   select,
   substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import {
@@ -230,13 +231,7 @@ function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
         const inside = compare(">=", axis(lane), reach);
         return assign(own(sums), join(own(sums), select(inside, before, identity)));
       }),
-      assign(
-        access(
-          target.tensor,
-          target.index.map((e) => substitute(e, places, "index")),
-        ),
-        join(own(carry), own(sums)),
-      ),
+      assign(access(target.tensor, substituteEach(target.index, places)), join(own(carry), own(sums))),
       assign(own(carry), join(own(carry), access(sums, [number(0), number(lanes - 1)]))),
     ];
     return [loop(lane, lanes, body, "lanes")];
@@ -551,8 +546,7 @@ function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
   const rows = back(0);
   const columns = back(1);
   if (rows === 0) return access(shape.names.fresh("made"), [number(columns - 1), lane]);
-  const found = shape.reach.find((r) => r.rows === rows);
-  if (!found) internal(`no lane ${rows} above`);
+  const found = shape.reach.find((r) => r.rows === rows) ?? internal(`no lane ${rows} above`);
   return access(aboveFile(shape, rows), [number(columns - found.least), lane]);
 }
 

@@ -15,7 +15,9 @@
  */
 
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, extentsOf } from "../../abstraction/computation.ts";
+import { namesOf } from "../../abstraction/collections.ts";
+import { type Computation, extentsOf, keptIn } from "../../abstraction/computation.ts";
+import { internal } from "../../abstraction/error.ts";
 import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
@@ -59,12 +61,12 @@ function placed<S extends WindowBlock>(
   problemOf: (sum: TapSum, schedule: S, design: WindowDesign) => LaneRefusal | undefined,
 ): { readonly sum: TapSum; readonly placement: WindowPlacement } {
   const verdict = tapsOf(computation, schedule.rolled);
-  if (!verdict.ok) throw new Error(`internal: lowered without taps: ${verdict.refusal.because}`);
+  if (!verdict.ok) internal(`lowered without taps: ${verdict.refusal.because}`);
   const { sum } = verdict;
   const problem = problemOf(sum, schedule, design);
-  if (problem) throw new Error(`internal: ${problem.because}`);
+  if (problem) internal(`${problem.because}`);
   const found = placeWindow(design, schedule.lanes, sum.columns);
-  if (!found.ok) throw new Error(`internal: ${found.refusal.because}`);
+  if (!found.ok) internal(`${found.refusal.because}`);
   return { sum, placement: found.placement };
 }
 
@@ -162,7 +164,7 @@ class WindowLoops {
   /** The kept axes besides those of the lanes and rows. */
   private outer(): string[] {
     const { laneAxis, rowAxis, computation } = this.sum;
-    const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+    const kept = namesOf(keptIn(computation.axes));
     return kept.filter((name) => name !== laneAxis && name !== rowAxis);
   }
 

@@ -38,8 +38,8 @@
  * step; a second variable then continues from its result.
  */
 
-import { affineForm, evaluateIndex, leastCommonMultiple, pointsOf } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { affineForm, evaluateIndex, extentsBy, leastCommonMultiple, pointsOf } from "../../abstraction/affine.ts";
+import { hasName, namesOf, volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
@@ -231,11 +231,11 @@ class Wiring implements Plan {
   private lastPoint(directions: readonly Vector[]): Expr | undefined {
     const { loops, tails } = this.flows;
     const summed = loops.filter((_, i) => directions.some((d) => d[i] !== 0));
-    const names = summed.map((l) => l.name);
+    const names = namesOf(summed);
     const own = tails.filter((t) => axesIn(t.index).every((name) => names.includes(name)));
     if (own.length === 0 || summed.length !== directions.length) return undefined;
     let last: { readonly step: number; readonly at: Readonly<Record<string, number>> } | undefined;
-    for (const at of pointsOf(names, Object.fromEntries(summed.map((l) => [l.name, l.extent])))) {
+    for (const at of pointsOf(names, extentsBy(summed))) {
       if (own.some((t) => evaluateIndex(t.index, at) >= t.extent)) continue;
       const step = this.places.stepsOf(loops.map((l) => at[l.name] ?? 0));
       if (!last || step > last.step) last = { step, at };
@@ -303,10 +303,10 @@ class Wiring implements Plan {
   /** An unused name. A sum keeps the name of its variable. */
   private free(wanted: string, own: string): string {
     const taken = new Set([
-      ...this.variables.map((v) => v.name),
+      ...namesOf(this.variables),
       ...Object.keys(this.flows.variables).filter((v) => v !== own),
       ...Object.keys(this.flows.tensors),
-      ...this.flows.loops.map((l) => l.name),
+      ...namesOf(this.flows.loops),
     ]);
     return freshName(wanted, taken);
   }
@@ -440,10 +440,10 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
 /** @throws UsageError for a loop whose steps depend on one another, or that is inside the array */
 function checkParallel(flows: Flows, { outside }: Places, parallel: readonly string[]): void {
   for (const name of parallel) {
-    if (!outside.some((o) => o.name === name))
+    if (!hasName(outside, name))
       throw new UsageError(
         `${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`,
-        `outside are: ${outside.map((o) => o.name).join(", ") || "none"}`,
+        `outside are: ${namesOf(outside).join(", ") || "none"}`,
       );
     if (flows.outcomes.some((o) => !indexes(o.target, name)))
       throw new UsageError(`${flows.name}: loop ${name} is summed over, so its steps cannot run in parallel`);
@@ -547,9 +547,9 @@ export function lowerComputation(
     (flows, { name, outer, inner, size }) => tileFlows(flows, { loop: name, outer, inner: inner ?? name, size }),
     flowsOfComputation(computation, options),
   );
-  const source = space.inside.map((l) => l.name);
-  const outside = tiled.loops.map((l) => l.name).filter((name) => !source.includes(name));
-  const wanted = space.outside.map((l) => l.name);
+  const source = namesOf(space.inside);
+  const outside = namesOf(tiled.loops).filter((name) => !source.includes(name));
+  const wanted = namesOf(space.outside);
   const order = [...outside.filter((name) => !wanted.includes(name)), ...wanted, ...source];
   return lowerFlows(reorderFlows(tiled, order), spaceTime, { ...options, source });
 }
@@ -587,7 +587,7 @@ function flowsOfComputation(computation: Computation, { loaded = false, wide = f
   if (op !== "+=" && op !== "max=" && op !== "min=")
     throw new UsageError(`${name}: an array forms sums, minima and maxima; the equation combines with "${op}"`);
   const loops = axes.map(({ name: loop, extent }) => ({ name: loop, extent }));
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   const held = (tensor: string): DType => {
     const { dtype: own = "f32" } = tensors[tensor] ?? {};
     return wide ? heldAs(own) : own;

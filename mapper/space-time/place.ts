@@ -18,10 +18,18 @@
  *     sourceLoops(flows, ["c_in", "q"])     those of the columns, in their order; the others run outside
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex, gcd, pointsOf } from "../../abstraction/affine.ts";
-import { product, upTo, withName } from "../../abstraction/collections.ts";
+import {
+  affineForm,
+  boundsOf,
+  type Extents,
+  evaluateIndex,
+  extentsBy,
+  gcd,
+  pointsOf,
+} from "../../abstraction/affine.ts";
+import { namesOf, product, upTo, withName } from "../../abstraction/collections.ts";
 import { conjunctsOf, joined, settled, type Truth } from "../../abstraction/condition.ts";
-import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { internal, suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -180,14 +188,7 @@ function sourceLoops({ name, loops }: Flows, wanted: readonly string[] | undefin
   if (wanted === undefined) return loops;
   return wanted.map((loop, i) => {
     const found = withName(loops, loop);
-    if (!found)
-      throw new UsageError(
-        `${name}: no loop "${loop}" to be mapped`,
-        suggestion(
-          loop,
-          loops.map((l) => l.name),
-        ),
-      );
+    if (!found) throw new UsageError(`${name}: no loop "${loop}" to be mapped`, suggestion(loop, namesOf(loops)));
     if (wanted.indexOf(loop) !== i) throw new UsageError(`${name}: loop ${loop} is mapped twice`);
     return found;
   });
@@ -261,7 +262,7 @@ export class Places {
     this.outside = loops.filter((l) => !this.source.includes(l));
     checkTransform(flows, this.source, spaceTime);
     const extents = this.source.map((l) => l.extent);
-    const taken = new Set([...loops.map((l) => l.name), ...Object.keys(flows.tensors)]);
+    const taken = new Set([...namesOf(loops), ...Object.keys(flows.tensors)]);
     const free = (wanted: string): string => freshName(wanted, taken);
 
     // 1. Rows of time, and the reverse.
@@ -388,10 +389,10 @@ export class Places {
    */
   windowOf(stores: readonly { readonly where?: Expr }[]): TimeWindow | undefined {
     const extents = this.source.map((l) => l.extent);
-    const own = Object.fromEntries(this.source.map((l) => [l.name, l.extent]));
+    const own = extentsBy(this.source);
     const first = leastOfRow(this.time, extents) - this.start;
     const most = first + extentOfRow(this.time, extents) - 1;
-    const names = this.source.map((l) => l.name);
+    const names = namesOf(this.source);
     const isOwn = (e: Expr): boolean => axesIn(e).every((name) => names.includes(name));
     const tails = this.flows.tails.some((t) => isOwn(t.index));
     let last = most;
@@ -449,7 +450,7 @@ export class Places {
       const right = this.index(e.right);
       return this.decided({ ...e, left, right }) ?? this.byLane({ ...e, left, right });
     }
-    if (e.kind !== "logic") throw new Error(`internal: ${printExpr(e)} is not a condition`);
+    if (e.kind !== "logic") internal(`${printExpr(e)} is not a condition`);
     const left = this.condition(e.left);
     const right = this.condition(e.right);
     return e.op === "and" ? this.conjunction([left, right]) : joined("or", left, right);
@@ -534,9 +535,9 @@ export class Places {
    */
   private returns(): Truth[] {
     if (this.inverse) return [];
-    const names = this.source.map((l) => l.name);
+    const names = namesOf(this.source);
     const values = this.loopValues();
-    const axes = [this.laneAxis, ...this.timeLoops.map((l) => l.name)];
+    const axes = [this.laneAxis, ...namesOf(this.timeLoops)];
     const equal = this.digits.map(({ row, least, value }) => {
       const back = sumOf(
         names.map((name, i) => ({ coefficient: row[i] ?? 0, value: values.get(name) ?? number(0) })),

@@ -8,6 +8,8 @@
  * The loop must be summed. The phase becomes the slowest or the fastest row of time, whichever gives fewer steps.
  */
 
+import { extentsBy } from "../../abstraction/affine.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { and, axesIn, axis, compare, type Expr, plus, substitute, times } from "../../abstraction/expression.ts";
 import { freshName } from "../../abstraction/loop-nest.ts";
@@ -35,7 +37,7 @@ function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }: SpaceT
     row.every((x, i) => i === at || x % factor === 0)
       ? row.map((x, i) => (i === at ? x : x / factor + 0))
       : row.map((x, i) => (i === at ? x * factor : x));
-  const names = new Set(loops.map((l) => l.name));
+  const names = new Set(namesOf(loops));
   return loops.flatMap(({ name, extent }, at): PhaseSplit[] => {
     const [p = [], s = []] = [allocation, schedule].map((side) => side.map((row) => folded(row, at)));
     if (Math.abs(determinant([...p, ...s])) !== 1) return [];
@@ -129,7 +131,7 @@ function splitComputation(pass: Computation, loops: readonly SourceLoop[], split
       value: substitute(equation.value, replaced, "value"),
       ...(where === undefined ? {} : { where }),
     },
-    extents: Object.fromEntries(splitLoops(loops, split).map((l) => [l.name, l.extent])),
+    extents: extentsBy(splitLoops(loops, split)),
     tensors: shapesOf(tensors),
   });
 }

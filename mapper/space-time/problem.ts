@@ -13,9 +13,17 @@
  *     conv1d, 16 lanes     inside p 16 (of 890), r 5     outside k 512, c 512, p_tile 56
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
-import { mapValues, volumeOf, withName } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, extentsOf, type Tensor, type TensorSpec } from "../../abstraction/computation.ts";
+import { affineForm, sizesText } from "../../abstraction/affine.ts";
+import { hasName, mapValues, namesOf, volumeOf, withName } from "../../abstraction/collections.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  keptIn,
+  summedIn,
+  type Tensor,
+  type TensorSpec,
+} from "../../abstraction/computation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -81,7 +89,7 @@ const MOST_LOOPS = 4;
 export function arraySpace(computation: Computation, options: ArrayLoopOptions = {}): ArraySpace {
   const long = computation.axes.filter((a) => a.extent > 1);
   const names = options.loops ?? chosenLoops(computation, long);
-  const known = computation.axes.map((a) => a.name);
+  const known = namesOf(computation.axes);
   for (const [i, name] of names.entries()) {
     if (!known.includes(name)) throw new UsageError(`${computation.name}: no loop "${name}"`, suggestion(name, known));
     if (names.indexOf(name) !== i) throw new UsageError(`${computation.name}: loop ${name} is named twice`);
@@ -89,8 +97,8 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
   const inside = names.flatMap((name) => withName(long, name) ?? []);
   if (inside.length < 2)
     throw new UsageError(
-      `${computation.name}: an array needs two loops of more than one step, got ${inside.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`,
-      `the loops are ${computation.axes.map((a) => `${a.name} ${a.extent}`).join(", ")}`,
+      `${computation.name}: an array needs two loops of more than one step, got ${sizesText(inside) || "none"}`,
+      `the loops are ${sizesText(computation.axes)}`,
     );
   if (inside.length > MOST_LOOPS)
     throw new UsageError(
@@ -113,18 +121,18 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
       ...tiled.map((t) => ({ name: t.outer, extent: Math.ceil((extents[t.name] ?? 1) / t.size) })),
     ],
     tiled,
-    dropped: computation.axes.filter((a) => a.extent === 1).map((a) => a.name),
+    dropped: namesOf(computation.axes.filter((a) => a.extent === 1)),
   };
 }
 
 function chosenLoops(computation: Computation, long: readonly Axis[]): string[] {
-  if (long.length <= 3) return long.map((a) => a.name);
-  const windows = windowsOf(computation).filter((pair) => pair.every((name) => long.some((a) => a.name === name)));
+  if (long.length <= 3) return namesOf(long);
+  const windows = windowsOf(computation).filter((pair) => pair.every((name) => hasName(long, name)));
   const ofWindows = new Set(windows.flat());
   const from = windows.length > 0 ? long.filter((a) => ofWindows.has(a.name)) : long;
-  const spatial = from.filter((a) => a.kind === "spatial").slice(windows.length > 0 ? -1 : -2);
-  const reduce = from.filter((a) => a.kind === "reduce").slice(spatial.length - 3);
-  return [...spatial, ...reduce].map((a) => a.name);
+  const spatial = keptIn(from).slice(windows.length > 0 ? -1 : -2);
+  const reduce = summedIn(from).slice(spatial.length - 3);
+  return namesOf([...spatial, ...reduce]);
 }
 
 /** Pairs of a spatial and a summed loop in one index: p and r of in[p+r]. */
@@ -149,14 +157,14 @@ function isTiled(computation: Computation, { name, kind }: Axis): boolean {
 
 /** Whether a window slides inside the array. Such designs run on a single row of lanes. */
 export function hasWindow(computation: Computation, { inside }: ArraySpace): boolean {
-  return windowsOf(computation).some((pair) => pair.every((name) => inside.some((l) => l.name === name)));
+  return windowsOf(computation).some((pair) => pair.every((name) => hasName(inside, name)));
 }
 
 /** `p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512` */
 export function printSpace(computation: Computation, { inside, outside, tiled }: ArraySpace): string {
   const extents = extentsOf(computation);
   const within = inside.map(({ name, extent }) => {
-    const tile = tiled.some((t) => t.name === name) ? ` (a tile of ${extents[name]})` : "";
+    const tile = hasName(tiled, name) ? ` (a tile of ${extents[name]})` : "";
     return `${name} ${extent}${tile}`;
   });
   const others = outside.filter((l) => !tiled.some((t) => t.outer === l.name)).map((l) => `${l.name} ${l.extent}`);
@@ -261,7 +269,7 @@ export function namedOperands(
 ): NamedOperands {
   const { equation, tensors, axes } = computation;
   const { inputs, output } = operandAccesses(computation);
-  const taken = new Set([...Object.keys(tensors), ...axes.map((a) => a.name)]);
+  const taken = new Set([...Object.keys(tensors), ...namesOf(axes)]);
   const free = (tensor: string): string => {
     const name = freshName(tensor.toUpperCase(), taken);
     taken.add(name);
@@ -304,7 +312,7 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
     );
   if (readsIndices(equation.value))
     throw new UsageError(`${computation.name}: an index is an element, so what is read there reaches no neighbour`);
-  const names = space.inside.map((l) => l.name);
+  const names = namesOf(space.inside);
   const { inputs, output } = operandAccesses(computation);
   const read = operandNames(inputs);
   const operands: ArrayOperand[] = inputs.map((access, i) => ({

@@ -12,8 +12,8 @@
 
 import { rowMajor } from "../../abstraction/affine.ts";
 import type { LaneTransform, RecurrenceSchedule } from "../../abstraction/candidate.ts";
-import { product } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, outputOf } from "../../abstraction/computation.ts";
+import { namesOf, product } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, keptIn, outputOf, summedIn } from "../../abstraction/computation.ts";
 import { type Dependence, dependencesOf, isRecurrent, printDependence } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import {
@@ -76,8 +76,8 @@ export function recurrentForms(computation: Computation): readonly Recurrent[] |
     return refusal("form", "a where clause leaves elements undefined; write select(condition, a, b) instead");
   if (printExpr(output.storage) !== printExpr(rowMajor(output.dims)))
     return refusal("layout", `${output.name} is not stored row by row`);
-  const spatial = axes.filter((a) => a.kind === "spatial");
-  const summed = axes.filter((a) => a.kind === "reduce");
+  const spatial = keptIn(axes);
+  const summed = summedIn(axes);
   const short = spatial.find((a, d) => {
     const index = equation.target.index[d];
     return output.dims[d]?.extent !== a.extent || index?.kind !== "axis" || index.name !== a.name;
@@ -230,7 +230,7 @@ export function leastSkew(recurrent: Recurrent): number {
 
 /** The transform of a form. */
 export function transformOf(recurrent: Recurrent, skew = 1): LaneTransform {
-  const loops = recurrent.inner.map((a) => a.name);
+  const loops = namesOf(recurrent.inner);
   switch (recurrent.form) {
     case "wavefront":
       return { loops, allocation: [1, 0], schedule: [[skew, 1]] };

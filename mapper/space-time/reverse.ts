@@ -7,7 +7,8 @@
  *     p = t%5, q = t/5, c = k-q            given by the user, later lines may use earlier ones: tried on every point
  */
 
-import { evaluateIndex, offendingPart, pointsOf } from "../../abstraction/affine.ts";
+import { evaluateIndex, extentsBy, offendingPart, pointsOf } from "../../abstraction/affine.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
@@ -79,7 +80,7 @@ export function checkReverse(
   destination: readonly string[],
   definitions: readonly ReverseDefinition[],
 ): void {
-  const names = loops.map((l) => l.name);
+  const names = namesOf(loops);
   const known = new Set(destination);
   for (const { loop, value } of definitions) {
     if (!names.includes(loop))
@@ -97,7 +98,7 @@ export function checkReverse(
   const missing = names.find((name) => !definitions.some((d) => d.loop === name));
   if (missing !== undefined) throw new UsageError(`${subject}: the reverse transform does not give ${missing}`);
   const rows = [...allocation, ...schedule];
-  for (const z of pointsOf(names, Object.fromEntries(loops.map((l) => [l.name, l.extent])))) {
+  for (const z of pointsOf(names, extentsBy(loops))) {
     const point = names.map((name) => z[name] ?? 0);
     const place = rows.map((row) => dot(row, point));
     const values: Record<string, number> = Object.fromEntries(destination.map((name, i) => [name, place[i] ?? 0]));

@@ -4,7 +4,8 @@
  *     SBM   step 1, PE 3:  x[3]  w[1]  z[2]
  */
 
-import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { evaluateIndex, extentsBy, pointsOf } from "../../abstraction/affine.ts";
+import { namesOf } from "../../abstraction/collections.ts";
 import { type Access, axesIn } from "../../abstraction/expression.ts";
 import type { Design } from "./design.ts";
 import type { ArrayProblem } from "./problem.ts";
@@ -23,14 +24,14 @@ export interface Trace {
 /** Traces every point of the box. @param accesses those of the operands, in order */
 export function trace(problem: ArrayProblem, design: Design, accesses: readonly Access[]): Trace {
   const extents = extentsOfLoops(problem);
-  const names = problem.loops.map((l) => l.name);
+  const names = namesOf(problem.loops);
   const { allocation } = design.spaceTime;
   const least = allocation.map((row) => leastOfRow(row, extents));
   const start = leastOfRow(design.schedule, extents);
   // Prints only indices that vary: the second one of w[0,s] with a single row.
   const moving = accesses.map((a) => a.index.filter((e) => axesIn(e).length > 0));
   const cells = new Map<string, string[]>();
-  for (const point of pointsOf(names, Object.fromEntries(problem.loops.map((l) => [l.name, l.extent])))) {
+  for (const point of pointsOf(names, extentsBy(problem.loops))) {
     const z = names.map((name) => point[name] ?? 0);
     const pe = allocation.map((row, i) => dot(row, z) - (least[i] ?? 0));
     const step = dot(design.schedule, z) - start;
@@ -42,7 +43,7 @@ export function trace(problem: ArrayProblem, design: Design, accesses: readonly 
   return {
     shape: design.shape,
     steps: design.steps,
-    operands: design.flows.map((f) => f.name),
+    operands: namesOf(design.flows),
     at: (pe, step) => cells.get(`${pe.join()};${step}`),
   };
 }

@@ -10,6 +10,7 @@
  * p + KP*q legal: its kernel leaves the box.
  */
 
+import { namesOf } from "../../abstraction/collections.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { latticePointIn } from "./lattice.ts";
 import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
@@ -35,7 +36,7 @@ export function refusalOf(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTim
 
 /** Requires a row for each dimension of the array and of time, and a column for each loop. */
 function shapeRefusal(problem: ArrayProblem, { allocation, schedule }: SpaceTime): SpaceTimeRefusal | undefined {
-  const loops = problem.loops.map((l) => l.name).join(", ");
+  const loops = namesOf(problem.loops).join(", ");
   for (const [what, rows] of [
     ["allocation", allocation],
     ["schedule", schedule],
@@ -101,7 +102,7 @@ function collisionRefusal(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTim
   return {
     rule: "collision",
     because:
-      `points ${printVector(first)} and ${printVector(second)} of (${problem.loops.map((l) => l.name).join(",")}) both run on PE ${at(allocation)} at step ${at(schedule)}: ` +
+      `points ${printVector(first)} and ${printVector(second)} of (${namesOf(problem.loops).join(",")}) both run on PE ${at(allocation)} at step ${at(schedule)}: ` +
       `T = ${printMatrix([...allocation, ...schedule])} takes their difference ${printVector(difference)} to 0`,
     vectors: [first, second, difference],
   };

@@ -15,6 +15,7 @@ import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
@@ -46,8 +47,7 @@ export interface WarpTile {
 }
 
 export function warpTile({ axes, computation }: Steps, s: WarpStepSchedule, depth = s.depth): WarpTile {
-  const lane = axes.at(-1);
-  if (!lane) throw new Error("internal: a plane without axes");
+  const lane = axes.at(-1) ?? internal("a plane without axes");
   const [swept, tiled] = axes.slice(0, -1);
   const { each = 1, ahead = 1 } = s;
   const bytes = bytesOf(outputOf(computation).dtype);

@@ -31,6 +31,7 @@ import {
   number,
   plus,
   substitute,
+  substituteEach,
   times,
 } from "../../abstraction/expression.ts";
 import { assign, FreshNames, type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
@@ -251,7 +252,7 @@ class SweepWriter {
     const swept = this.swept?.dimension;
     if (prefetchSteps === undefined || swept === undefined) return {};
     const later = index.map((e, d) => (d === swept ? sumOf(e, number(prefetchSteps)) : e));
-    const first = later.map((e) => substitute(e, new Map([[this.files.neighbour, number(0)]]), "index"));
+    const first = substituteEach(later, new Map([[this.files.neighbour, number(0)]]));
     return { prefetch: access(this.sum.input.name, first) };
   }
 

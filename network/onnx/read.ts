@@ -29,8 +29,9 @@ import {
   type TensorShapeProto,
   type ValueInfoProto,
 } from "onnx-buf";
+import { namesOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { attempt, reasonOf, UsageError } from "../../abstraction/error.ts";
+import { attempt, messageOf, reasonOf, UsageError } from "../../abstraction/error.ts";
 import { isShort, shortValue } from "../../abstraction/short-floats.ts";
 import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import { bytesHeld, checkBytes, NUMBERED_TYPES, type NumberArray, numbersFor } from "../numbers.ts";
@@ -211,7 +212,7 @@ export function readTensor(file: string): Constant {
     return constantOf(fromBinary(TensorProtoSchema, bytes), file, { subject: file, folder: dirname(file) });
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    throw new UsageError(`${file} is no tensor of ONNX: ${error instanceof Error ? error.message : String(error)}`);
+    throw new UsageError(`${file} is no tensor of ONNX: ${messageOf(error)}`);
   }
 }
 
@@ -253,7 +254,7 @@ function modelOf(bytes: Uint8Array, subject: string): ModelProto {
     return fromBinary(ModelProtoSchema, bytes);
   } catch (error) {
     // Also reached when messages are nested more deeply than the stack allows.
-    throw new UsageError(`${subject} is no ONNX model: ${error instanceof Error ? error.message : String(error)}`);
+    throw new UsageError(`${subject} is no ONNX model: ${messageOf(error)}`);
   }
 }
 
@@ -285,8 +286,8 @@ function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
   );
   const constants = constantsOf(graph, place);
   const inputs = graph.input.filter(({ name }) => !constants.has(name)).map((info) => inputOf(info, place.subject));
-  const outputs = graph.output.map(({ name }) => name);
-  for (const [what, names] of [["input", inputs.map(({ name }) => name)] as const, ["output", outputs] as const]) {
+  const outputs = namesOf(graph.output);
+  for (const [what, names] of [["input", namesOf(inputs)] as const, ["output", outputs] as const]) {
     const twice = names.find((name, i) => names.indexOf(name) !== i);
     if (twice !== undefined) throw new UsageError(`${place.subject}: the ${what} "${twice}" stands twice`);
   }
@@ -317,8 +318,8 @@ function constantsOf({ initializer, sparseInitializer }: GraphProto, place: Fold
 /** A graph inside a node. The declared shapes of its values are not needed. */
 function bodyOf(graph: GraphProto, place: Folder): Body {
   return {
-    inputs: graph.input.map(({ name }) => name),
-    outputs: graph.output.map(({ name }) => name),
+    inputs: namesOf(graph.input),
+    outputs: namesOf(graph.output),
     constants: constantsOf(graph, place),
     nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
   };
@@ -331,7 +332,7 @@ const MOST_NAME = 1000;
 function checkNames({ name, node, initializer, input, output }: GraphProto, subject: string): void {
   const named = [...node, ...initializer, ...input, ...output, ...node.flatMap((n) => n.attribute)];
   const others = node.flatMap((n) => [n.opType, n.domain, ...n.input, ...n.output]);
-  const long = [name, ...named.map((each) => each.name), ...others].find((text) => text.length > MOST_NAME);
+  const long = [name, ...namesOf(named), ...others].find((text) => text.length > MOST_NAME);
   if (long !== undefined)
     throw new UsageError(
       `${subject}: the name "${long.slice(0, 40)}..." has ${long.length} characters`,

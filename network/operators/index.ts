@@ -1,5 +1,6 @@
 /** @file The table of supported network operators, by ONNX's names. Others are refused with the node's name. */
 
+import { entryOf } from "../../abstraction/collections.ts";
 import { ATTENTION } from "./attention.ts";
 import { CHOICES } from "./choice.ts";
 import { COMPARISONS } from "./compare.ts";
@@ -50,7 +51,7 @@ const SELECTED: Readonly<Record<string, string>> = {
 
 /** Why an operator is refused that can have no row in the table. */
 export function refusalOf(name: string): string | undefined {
-  const selected = Object.hasOwn(SELECTED, name) ? SELECTED[name] : undefined;
+  const selected = entryOf(SELECTED, name);
   return (
     selected &&
     `the number of ${selected} that it selects is known only when the network runs, and sizes are fixed before`

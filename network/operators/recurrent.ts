@@ -6,7 +6,7 @@
  * Gates and biases as in https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html and onnx__RNN.html.
  */
 
-import { memoised } from "../../abstraction/collections.ts";
+import { entryOf, memoised } from "../../abstraction/collections.ts";
 import { internal } from "../../abstraction/error.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type Value } from "../value.ts";
@@ -94,7 +94,7 @@ function activationsOf(node: Lowering, directions: number, defaults: readonly st
     node.refuse(`it takes ${directions * defaults.length} activations`);
   return words.map((word) => {
     const found = typeof word === "string" ? word.toLowerCase() : "";
-    const activation = Object.hasOwn(ACTIVATIONS, found) ? ACTIVATIONS[found] : undefined;
+    const activation = entryOf(ACTIVATIONS, found);
     return (
       activation ??
       node.refuse(`the activation ${found.slice(0, 40)} is not supported; ${Object.keys(ACTIVATIONS).join(", ")} are`)

@@ -11,6 +11,7 @@
  * https://onnx.ai/onnx/operators/onnx__GridSample.html, https://onnx.ai/onnx/operators/onnx__RoiAlign.html
  */
 
+import { internal } from "../../abstraction/error.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed } from "../value.ts";
 import { indicesIn } from "./compare.ts";
@@ -113,7 +114,7 @@ export const SAMPLES: OperatorTable = {
       return { bins, size, name: `at${d}`, at };
     });
     const [rows, columns] = sides;
-    if (!rows || !columns) throw new Error("internal: an image has two sides");
+    if (!rows || !columns) internal("an image has two sides");
     const corner = [0, 1].map((d) => node.filled(held, [4], (t) => (t >> d) & 1, `corner${d}`));
     const reads = { at0: rows.at, at1: columns.at, corner0: corner[0] ?? x, corner1: corner[1] ?? x };
     const place = (d: number): string => (d === 0 ? "at0[r,a]" : "at1[r,b]");

@@ -4,6 +4,7 @@
  *     cudaSubject({ ..., tuned, gpu: { capability: 90 } }).architecture      "90a"
  */
 
+import { entryOf } from "../../abstraction/collections.ts";
 import { internal } from "../../abstraction/error.ts";
 import type { CudaCall, Kernel } from "../../abstraction/kernel.ts";
 import { type Code, code } from "../../abstraction/source-text.ts";
@@ -57,7 +58,7 @@ export const WORKSPACE_ALIGNMENT = 256;
 
 /** Alignment a tensor needs in bytes; undefined when the alignment of its elements is enough. */
 export const alignmentOf = ({ call }: CudaSubject, { tensor }: Parameter): number | undefined =>
-  Object.hasOwn(call.aligned, tensor.name) ? call.aligned[tensor.name] : undefined;
+  entryOf(call.aligned, tensor.name);
 
 /** Return codes of the package's functions. Numbers beyond the last are CUDA errors. */
 export const CODES = [

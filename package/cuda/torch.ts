@@ -5,7 +5,8 @@
  *     torch.ops.automap.conv2d(input, w)      checked, on the current stream, known to meta tensors and to torch.compile
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { affineForm, shapeOf } from "../../abstraction/affine.ts";
+import { entryOf } from "../../abstraction/collections.ts";
 import { equationText } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
@@ -65,7 +66,7 @@ function stridedOf({ tensor, elements }: Parameter): Strided {
   if (form?.constant !== 0) return flat;
   const strides = tensor.dims.map(({ name }) => form.terms.get(name) ?? 0);
   if (strides.some((stride, d) => stride < 0 || (stride === 0 && (tensor.dims[d]?.extent ?? 1) > 1))) return flat;
-  return { sizes: tensor.dims.map((d) => d.extent), strides };
+  return { sizes: shapeOf(tensor), strides };
 }
 
 const inputsIn = ({ parameters }: CudaSubject): Parameter[] => parameters.filter((p) => p.role !== "output");
@@ -188,7 +189,7 @@ function ofTorch({ operator, subject }: CudaSubject): Code | undefined {
   const value = epilogue?.equation.value;
   if (!operator || (value && !(value.kind === "cast" && value.value.kind === "access"))) return undefined;
   const { name, parameters: p } = operator;
-  const number = (key: string): number | undefined => (Object.hasOwn(p, key) ? p[key] : undefined);
+  const number = (key: string): number | undefined => entryOf(p, key);
   const convolution = (
     step: readonly string[],
     border: readonly string[],

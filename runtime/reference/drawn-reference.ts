@@ -13,7 +13,7 @@
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { mapValues, sumOf } from "../../abstraction/collections.ts";
+import { hasName, mapValues, sumOf } from "../../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -151,7 +151,7 @@ function referenceOf(
   if (!time) return reference;
   if (sets.length === 0) throw unverifiable(computation.name, time.steps);
   const leftOut = names
-    .filter((name) => !sets.some((set) => set.name === name))
+    .filter((name) => !hasName(sets, name))
     .map((name) => ({
       name,
       because: whyLeftOut(time.steps, name === "exact" && !integral ? "fractions" : "rounding"),

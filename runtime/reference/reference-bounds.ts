@@ -6,7 +6,7 @@
  */
 
 import { mapValues } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
+import { type Axis, type Computation, inputsOf, keptIn, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import { type DType, isByteFloat, isInteger } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { type Expr, identityOf } from "../../abstraction/expression.ts";
@@ -91,7 +91,7 @@ function foldStruct(
   const dtypes = mapValues(tensors, ({ dtype }) => dtype);
   return code`struct ${name} {
 ${held}
-  AUTOMAP_FUNCTION ${type} at(${parametersOf(axes.filter((a) => a.kind === "spatial"))}) const {
+  AUTOMAP_FUNCTION ${type} at(${parametersOf(keptIn(axes))}) const {
     ${foldedTerms({ axes, equation }, type, printValue(value, dtypes, dtype), dtype)}
     const ${type} old = ${literal(identityOf(op, dtype), dtype)};
     return any ? ${join_(op, dtype)} : old;
@@ -127,7 +127,7 @@ ${placeFunction(output)}
 export function partStruct(name: Code, { sum, rule, epilogue, isBeside }: Part): Code {
   const target = targetOf(sum);
   const output = epilogue ? targetOf(epilogue) : target;
-  const kept = sum.axes.filter((a) => a.kind === "spatial");
+  const kept = keptIn(sum.axes);
   const element = list(sum.equation.target.index.map((e) => printIndex(e)));
   const { where } = sum.equation;
   if (rule && typeof rule.chain !== "number") internal("several points meet in one element");

@@ -15,6 +15,7 @@ import {
   type Axis,
   type Computation,
   elementCount,
+  keptIn,
   pointCount,
   targetOf,
   tensorOf,
@@ -45,7 +46,7 @@ interface Once {
 /** @param computation whose outputs can be computed in any order, without epilogue */
 export function sharedOnce(computation: Computation): Once {
   const { equation, axes, tensors } = computation;
-  const along = axes.filter((a) => a.kind === "spatial").at(-1);
+  const along = keptIn(axes).at(-1);
   if (!along || readsIndices(equation.value)) return { computation, made: [] };
   const dtypes = mapValues(tensors, ({ dtype }) => dtype);
   const prefix = freePrefix(Object.keys(tensors));

@@ -6,7 +6,7 @@
  * Without a test of each read, a compiler vectorises the loops; the tests would cost more than the arithmetic.
  */
 
-import { boundsOf, rowMajor } from "../../abstraction/affine.ts";
+import { boundsOf, extentsBy, rowMajor } from "../../abstraction/affine.ts";
 import { mapValues } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import { rangeOf } from "../../abstraction/dtype.ts";
@@ -78,7 +78,7 @@ export function isReachedOutside(tensor: Tensor, computation: Computation): bool
 
 /** Undefined if nothing outside is read or written. */
 function borderOf({ name, dims }: Tensor, { equation, axes }: Computation): Border | undefined {
-  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  const extents = extentsBy(axes);
   const low = dims.map(() => 0);
   const high = dims.map(({ extent }) => extent - 1);
   for (const { tensor, index } of [equation.target, ...accessesIn(equation.value)]) {

@@ -16,6 +16,7 @@ import {
   type Axis,
   type Computation,
   inputsOf,
+  keptIn,
   memoryElements,
   type Tensor,
   targetOf,
@@ -46,7 +47,7 @@ export function sharedAxis(computation: Computation): Axis | undefined {
 
 /** The outermost loop over outputs with more than one step. */
 function outermostOf({ axes }: Computation): Axis | undefined {
-  const spatial = axes.filter((a) => a.kind === "spatial");
+  const spatial = keptIn(axes);
   return spatial.find((a) => a.extent > 1) ?? spatial[0];
 }
 
@@ -100,7 +101,7 @@ function structOf(
   const inputs = inputsOf(computation);
   const identity = identityOf(equation.op, target.dtype);
   const outermost = outermostOf(computation);
-  const innermost = axes.filter((a) => a.kind === "spatial").at(-1);
+  const innermost = keptIn(axes).at(-1);
   const places = list(target.dims.map((_, d) => code`i${d}`));
   const held = dataName(target.name);
   const place = placeName(target.name);
@@ -140,7 +141,7 @@ ${declared}
 export function pointStruct(name: Code, computation: Computation, hold: (tensor: Tensor) => Holding): Code {
   const target = targetOf(computation);
   const identity = identityOf(computation.equation.op, target.dtype);
-  const spatial = computation.axes.filter((a) => a.kind === "spatial");
+  const spatial = keptIn(computation.axes);
   return code`struct ${name} {
 ${[target, ...inputsOf(computation)].map((tensor) => declareTensor(tensor, identity, hold(tensor)))}
   void compute_at(${list(spatial.map((a) => code`Int ${axisName(a.name)}`))}) {

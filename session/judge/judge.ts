@@ -7,7 +7,7 @@
  * An Arm CPU is emulated by qemu, an Intel or NVIDIA GPU by headers of ours (emulators.ts).
  */
 
-import { isDefined, unique } from "../../abstraction/collections.ts";
+import { isDefined, namesOf, unique } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, faultOf, UsageError } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
@@ -113,7 +113,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         seed,
         budget: { trials: count },
         started: now(),
-        options: { strategy: "model", threads, offered: offered.map((i) => i.name), emulated: emulator.name },
+        options: { strategy: "model", threads, offered: namesOf(offered), emulated: emulator.name },
       });
       const judged: JudgedKernel[] = [];
       try {

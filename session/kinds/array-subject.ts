@@ -4,7 +4,7 @@
  *     conv1d, tiles of 16      z[c] += x[c+q]*w[q]      p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512
  */
 
-import { defined } from "../../abstraction/collections.ts";
+import { defined, namesOf } from "../../abstraction/collections.ts";
 import { type Computation, equationText } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../../abstraction/expression.ts";
@@ -102,7 +102,7 @@ function wholeNest(computation: Computation, space: ArraySpace, design: Design, 
   const outside = space.outside.toSorted((a, b) => Number(isParallel(b.name)) - Number(isParallel(a.name)));
   const ordered = { ...space, outside };
   const split = design.split ? splitSpace(ordered, design.split) : ordered;
-  const parallel = outside.map((l) => l.name).filter(isParallel);
+  const parallel = namesOf(outside).filter(isParallel);
   return lowerComputation(computation, split, design.spaceTime, { ...how, parallel });
 }
 
@@ -126,12 +126,10 @@ export function arrayOfSpecification(specification: Specification, loops: readon
   const { recurrence } = specification;
   if (specification.steps.length > 0) return fixedArray(specification);
   const computation = computationOf(recurrence);
-  if (computation) return arrayOfComputation(computation, { loops: loops ?? recurrence.loops.map((l) => l.name) });
+  if (computation) return arrayOfComputation(computation, { loops: loops ?? namesOf(recurrence.loops) });
   const problem = problemOfRecurrence(recurrence);
   if (problem.loops.length < 2)
-    throw new UsageError(
-      `${recurrence.name}: an array needs two loops, got ${problem.loops.map((l) => l.name).join(", ")}`,
-    );
+    throw new UsageError(`${recurrence.name}: an array needs two loops, got ${namesOf(problem.loops).join(", ")}`);
   return {
     name: recurrence.name,
     equation: equationsOf(recurrence),

@@ -6,7 +6,7 @@
  */
 
 import { unique } from "../../abstraction/collections.ts";
-import { type Computation, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, summedIn, tensorOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Intrinsic, Language } from "../../abstraction/intrinsic.ts";
@@ -85,7 +85,7 @@ const addsLanes = ({ cost }: Intrinsic): boolean => cost?.storeCycles !== undefi
  * so ahead of time, and adding lanes up gains nothing.
  */
 function isSummedInnermost(computation: Computation): boolean {
-  const summed = computation.axes.filter((a) => a.kind === "reduce");
+  const summed = summedIn(computation.axes);
   return accessesIn(computation.equation.value).every((access) => {
     const tensor = tensorOf(computation, access.tensor);
     return !tensor.constant && summed.some((a) => strideAlong(access, tensor, a.name) === 1);

@@ -10,7 +10,7 @@
  */
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../../abstraction/candidate.ts";
-import { withName } from "../../abstraction/collections.ts";
+import { namesOf, withName } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, faultOf, internal, type MachineFault } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -197,7 +197,7 @@ function recordedBest(search: Finished, decided = false): readonly TrialRecord[]
   const { db, workload, environment, offered, threads, kinds } = search;
   const filter = {
     computation: workload.computation,
-    intrinsic: offered.map((i) => i.name),
+    intrinsic: namesOf(offered),
     threads,
     trusted: { environment, intrinsics: offered, policy: "exact" },
   } as const;

@@ -13,7 +13,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Extents } from "../../abstraction/affine.ts";
 import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
-import { defined } from "../../abstraction/collections.ts";
+import { defined, namesOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import {
   EnvironmentError,
@@ -468,8 +468,8 @@ function replayOptions(
     threads,
     earlyStop: given.earlyStop,
     ...(given.cache !== "warm" && { cache: given.cache }),
-    intrinsics: chosen.map((i) => i.name),
-    offered: offered.map((i) => i.name),
+    intrinsics: namesOf(chosen),
+    offered: namesOf(offered),
     kinds,
     target: recordOf(given.machine),
     ...defined({ batch: place.batch }),

@@ -9,6 +9,7 @@
 
 import { availableParallelism } from "node:os";
 import { setTimeout } from "node:timers/promises";
+import { namesOf } from "../../abstraction/collections.ts";
 import { type Computation, pointCount } from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, internal } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
@@ -166,7 +167,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       const reference = await runner.reference(computation, INPUT_SEED, { ...(fixed && { fixed }), signal: late });
       const { leftOut, sets } = reference;
       if (leftOut) {
-        const kept = sets.map(({ name }) => name).join(" and ");
+        const kept = namesOf(sets).join(" and ");
         const why = leftOut.map(({ name, because }) => `not by ${name} ones: ${because}`).join("; ");
         announce(`kernels are checked by ${kept} inputs, ${why}`);
       }
