@@ -45,6 +45,10 @@ export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): 
 /** Numbers in ascending order. */
 export const ascending = (numbers: Iterable<number>): number[] => [...numbers].sort((a, b) => a - b);
 
+/** Items by a number of each, the least first. */
+export const sortedBy = <T>(items: Iterable<T>, of: (item: T) => number): T[] =>
+  [...items].sort((a, b) => of(a) - of(b));
+
 /** A record's own value of a key. */
 export const entryOf = <T>(record: Readonly<Record<string, T>>, key: string): T | undefined =>
   Object.hasOwn(record, key) ? record[key] : undefined;

@@ -13,7 +13,7 @@
  */
 
 import { addressOf, affineForm, boundsOf, pointsIn, rowMajor } from "./affine.ts";
-import { namesOf } from "./collections.ts";
+import { namesOf, sortedBy } from "./collections.ts";
 import {
   type Computation,
   elementCount,
@@ -159,20 +159,18 @@ function placedLoops(
   if (summed.length === 0) return { makes: "row", digits };
   if (pointsIn(summed) !== columns) return { because: `it does not sum over rows of ${columns} columns` };
   // The order of columns is that of the row it reads, preferably one computed inside the chain.
-  const reads = accessesIn(equation.value).toSorted((a, b) => Number(made.has(b.tensor)) - Number(made.has(a.tensor)));
+  const reads = sortedBy(accessesIn(equation.value), (a) => -Number(made.has(a.tensor)));
   for (const read of reads) {
     const own = flatOf(read, tensorOf(computation, read.tensor));
     if (!own || elementCount(tensorOf(computation, read.tensor)) !== rows * columns) continue;
     if (!kept.every(({ name }) => own.get(name) === (at.get(name) ?? 0) * columns)) continue;
     const strides = summed.map(({ name, extent }) => ({ name, extent, stride: own.get(name) ?? 0 }));
     let below = 1;
-    const areDigits = strides
-      .toSorted((a, b) => a.stride - b.stride)
-      .every(({ stride, extent }) => {
-        const follows = stride === below;
-        below *= extent;
-        return follows;
-      });
+    const areDigits = sortedBy(strides, (a) => a.stride).every(({ stride, extent }) => {
+      const follows = stride === below;
+      below *= extent;
+      return follows;
+    });
     if (!areDigits) continue;
     for (const { name, stride } of strides) digits[name] = { of: "column", stride };
     return { makes: "sum", digits };

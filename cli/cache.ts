@@ -6,7 +6,7 @@
  */
 
 import { z } from "zod";
-import { sumOf } from "../abstraction/collections.ts";
+import { sortedBy, sumOf } from "../abstraction/collections.ts";
 import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
 import type { Cli } from "./command.ts";
@@ -87,7 +87,10 @@ async function clear({ json }: Options): Promise<ExitCode> {
 }
 
 function totalOf(entries: readonly CacheEntry[]) {
-  const [last] = entries.map(({ usedAt }) => usedAt).sort((a, b) => b - a);
+  const [last] = sortedBy(
+    entries.map(({ usedAt }) => usedAt),
+    (a) => -a,
+  );
   return {
     count: entries.length,
     bytes: sumOf(entries, (entry) => entry.bytes),

@@ -9,7 +9,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
-import { defined, groupsOf, mapValues, sumOf } from "../abstraction/collections.ts";
+import { defined, groupsOf, mapValues, sortedBy, sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { automapCommand, type CommandLine, internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -196,10 +196,10 @@ function mapDocument(name: string | undefined, sets: readonly MappingSet[]) {
     total: sumOf(sets, (s) => s.total),
     sampled: sets.some((s) => s.sampled),
     mappings: sets.flatMap((s) => s.valid.map(mappingDocument)),
-    refusals: sets
-      .flatMap((s) => s.refused.map((r) => ({ refusal: r, intrinsic: s.intrinsic })))
-      .sort((a, b) => RULES.indexOf(a.refusal.rule) - RULES.indexOf(b.refusal.rule))
-      .map(({ refusal, intrinsic }) => refusalDocument(refusal, intrinsic)),
+    refusals: sortedBy(
+      sets.flatMap((s) => s.refused.map((r) => ({ refusal: r, intrinsic: s.intrinsic }))),
+      (a) => RULES.indexOf(a.refusal.rule),
+    ).map(({ refusal, intrinsic }) => refusalDocument(refusal, intrinsic)),
   };
 }
 
@@ -292,7 +292,7 @@ function describeSurvey(
     lines.push("", indent(worded([["instruction", "mappings", "waste", "id", "best matching"], ...rows], 2)));
   }
   if (able.length === 0 || all) {
-    const byHope = unable.toSorted((a, b) => RULES.indexOf(a.hope.rule) - RULES.indexOf(b.hope.rule));
+    const byHope = sortedBy(unable, (a) => RULES.indexOf(a.hope.rule));
     // Hundreds of instructions may be refused for the same reason.
     const alike = groupsOf(byHope, ({ set, hope }) => (all ? set.intrinsic.name : `${hope.rule} ${sentence(hope)}`));
     const rows = [...alike.values()].flatMap(([first, ...others]) => {

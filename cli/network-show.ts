@@ -1,7 +1,7 @@
 /** @file `automap network show|operators`: a network's tasks with what computes them, and the operators that networks may contain. */
 
 import type { z } from "zod";
-import { sumOf, unique } from "../abstraction/collections.ts";
+import { sortedBy, sumOf, unique } from "../abstraction/collections.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { automapCommand } from "../abstraction/error.ts";
 import type { Network, Step } from "../network/network.ts";
@@ -117,5 +117,5 @@ function computedIn(
     return [{ steps: one.steps, row }];
   });
   const placeOf = ([step]: readonly Step[]): number => (step && first.get(step)) ?? 0;
-  return [...alone, ...together].sort((a, b) => placeOf(a.steps) - placeOf(b.steps)).map(({ row }) => row);
+  return sortedBy([...alone, ...together], (a) => placeOf(a.steps)).map(({ row }) => row);
 }

@@ -16,7 +16,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS, isMapped } from "../abstraction/candidate.ts";
-import { defined, namesOf, present, sumOf } from "../abstraction/collections.ts";
+import { defined, namesOf, present, sortedBy, sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { automapCommand, EnvironmentError, internal, messageOf, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -389,7 +389,7 @@ async function tuneLayers(path: string, given: TuneWords, besides: readonly stri
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
     const results = await tuneAll(layers, { machines, signal, remark });
-    const inOrder = results.toSorted((a, b) => a.layer.place - b.layer.place);
+    const inOrder = sortedBy(results, (a) => a.layer.place);
     if (given.json) printJson(layersSchema, { file: path, layers: inOrder.map(layerDocument) });
     else print(resultText(inOrder));
     return codeOf(results, remark);
@@ -492,7 +492,7 @@ interface Together {
 }
 
 /** Equal ones stay in the order of the file. */
-const byPriority = (layers: readonly Layer[]): readonly Layer[] => layers.toSorted((a, b) => b.priority - a.priority);
+const byPriority = (layers: readonly Layer[]): readonly Layer[] => sortedBy(layers, (a) => -a.priority);
 
 /** The searches, by priority. */
 async function tuneAll(layers: readonly Layer[], together: Together): Promise<readonly LayerResult[]> {

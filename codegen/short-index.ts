@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents, gcd } from "../abstraction/affine.ts";
-import { memoised } from "../abstraction/collections.ts";
+import { memoised, sortedBy } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
 
@@ -154,7 +154,7 @@ interface Split {
 /** The largest divisor of `most` that splits the terms; `most` itself if the undivided terms are small. */
 function splitOf(terms: readonly Term[], most: number, extents: Extents): Split | undefined {
   const candidates = new Set([most, ...terms.filter((t) => !isConstant(t)).map((t) => gcd(most, t.factor))]);
-  for (const by of [...candidates].sort((a, b) => b - a)) {
+  for (const by of sortedBy(candidates, (a) => -a)) {
     if (by <= 1) break;
     const high: Term[] = [];
     const low: Term[] = [];

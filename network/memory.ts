@@ -8,7 +8,7 @@
  * Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
  */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { sortedBy, sumOf } from "../abstraction/collections.ts";
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { StepChain } from "./chains.ts";
@@ -67,10 +67,11 @@ export function planMemory(
     return [...begun, { of: { value: output }, bytes, ...live }];
   });
   const placed: (Block & { readonly offset: number })[] = [];
-  for (const block of blocks.toSorted((a, b) => b.bytes - a.bytes)) {
-    const beside = placed
-      .filter((other) => other.from <= block.to && block.from <= other.to)
-      .sort((a, b) => a.offset - b.offset);
+  for (const block of sortedBy(blocks, (a) => -a.bytes)) {
+    const beside = sortedBy(
+      placed.filter((other) => other.from <= block.to && block.from <= other.to),
+      (a) => a.offset,
+    );
     let offset = 0;
     for (const other of beside) {
       if (offset + block.bytes <= other.offset) break;

@@ -20,7 +20,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf, shapeOf } from "../abstraction/affine.ts";
-import { isDefined, mapValues, namesOf, product, remembered, unique } from "../abstraction/collections.ts";
+import { isDefined, mapValues, namesOf, product, remembered, sortedBy, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -95,7 +95,7 @@ class Surroundings {
 
   /** The steps that read a value, in any shape, in the program's order. */
   readersOf(value: Value): Step[] {
-    return [...(this.readers.get(rootOf(value)) ?? [])].sort((a, b) => this.placeOf(a) - this.placeOf(b));
+    return sortedBy(this.readers.get(rootOf(value)) ?? [], (a) => this.placeOf(a));
   }
 
   /** Removes a step and changes others. @returns the first place where a move may go that could not before */

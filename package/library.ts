@@ -8,6 +8,7 @@
  *     conv2d_destroy(plan);
  */
 
+import { sortedBy } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import {
@@ -187,7 +188,7 @@ export function librarySource(subject: EmitSubject): SourceText {
     subject,
     ...namesOf(subject),
     parameters,
-    places: parameters.toSorted((a, b) => a.place - b.place),
+    places: sortedBy(parameters, (a) => a.place),
     constants: parameters.filter((p) => p.role === "constant"),
     pooled: threads > 1,
     kept: (p) => tuned === undefined || readsAtRun(tuned, p.place),

@@ -252,6 +252,6 @@ export function commonFactor(ratios: readonly number[]): number {
 
 /** How far predictions are off: the median of the absolute logarithms of measured over predicted times. */
 function errorOf(logarithms: readonly number[]): number {
-  const sizes = logarithms.map(Math.abs).sort((a, b) => a - b);
+  const sizes = ascending(logarithms.map(Math.abs));
   return sizes[sizes.length >> 1] ?? 0;
 }

@@ -15,7 +15,7 @@
  *     extern "C" int automap_probe(int probe, char* memory, long long* cycles, int times, cudaStream_t stream);
  */
 
-import { upTo, volumeOf } from "../abstraction/collections.ts";
+import { sortedBy, upTo, volumeOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import {
@@ -130,7 +130,7 @@ function busiestOf(rows: readonly Intrinsic[]): Intrinsic | undefined {
   const work = (row: Intrinsic): number =>
     volumeOf(row.computation.axes) *
     (row.operands.some((o) => o.dtype === "f16") && row.operands.some((o) => o.dtype === "f32") ? 1 : 1e-3);
-  return rows.toSorted((a, b) => work(b) - work(a))[0];
+  return sortedBy(rows, (a) => -work(a))[0];
 }
 
 function library(rows: readonly Intrinsic[], probes: readonly Written[], { far }: Footprints): ProbeLibrary {

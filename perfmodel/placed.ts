@@ -8,7 +8,7 @@
 
 import { type AffineForm, addressOf, affineForm, boundsOf, gcd } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
-import { namesOf, present, product, sumOf, volumeOf } from "../abstraction/collections.ts";
+import { namesOf, present, product, sortedBy, sumOf, volumeOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   extentsOf,
@@ -441,7 +441,10 @@ export function copyPacking(
       isTested: testsOf(position) > 0,
     };
   });
-  const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
+  const moving = sortedBy(
+    [...ranges, ...loops].filter((w) => w.extent > 1),
+    (a) => -a.stride,
+  );
   const elements = sumOf(copyParts(tensor, bound, copy, moved), (part) => elementsOf(part));
   // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
   let run = 1;

@@ -9,7 +9,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
-import { product, sumOf, volumeOf } from "../abstraction/collections.ts";
+import { product, sortedBy, sumOf, volumeOf } from "../abstraction/collections.ts";
 import { type Computation, extentsOf, inputsOf, type Tensor } from "../abstraction/computation.ts";
 import { conditionOf, conjunctsOf, pointsHeld } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -68,14 +68,15 @@ export function boundsOn(
     const beyond = Math.max(0, bytes - bytesInside(name, machine, threads));
     return { name, kind: "memory", seconds: beyond / readBytesPerCycle.median / clock };
   });
-  return [...issues, ...reads].sort((a, b) => b.seconds - a.seconds);
+  return sortedBy([...issues, ...reads], (a) => -a.seconds);
 }
 
 /** The bound that a kernel broke by most, among those that noise does not explain. @param seconds upper end of the kernel's interval */
 export function brokenBound(bounds: readonly Bound[], seconds: number): Bound | undefined {
-  return bounds
-    .filter((b) => b.seconds > SLACK[b.kind] * seconds)
-    .toSorted((a, b) => b.seconds / SLACK[b.kind] - a.seconds / SLACK[a.kind])[0];
+  return sortedBy(
+    bounds.filter((b) => b.seconds > SLACK[b.kind] * seconds),
+    (a) => -(a.seconds / SLACK[a.kind]),
+  )[0];
 }
 
 /** Bytes held by caches closer to the core than a level, over all threads. */

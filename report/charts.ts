@@ -6,6 +6,7 @@
  * that would touch are moved apart or merged.
  */
 
+import { sortedBy } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import {
   axes,
@@ -123,10 +124,12 @@ export function runsChart({ label, runs }: Comparison, series: number, pace: Pac
   const right = RIGHT - 18;
   const across = endsOf(curves.flatMap((c) => c.map((p) => p.x)));
   const x = paceScale(across.least, across.most, pace, right);
-  const ends = curves
-    .map((curve, i) => ({ i, last: bestSoFar(curve).at(-1)?.best }))
-    .flatMap(({ i, last }) => (last === undefined ? [] : [{ i, y: y.at(last / unit.size) }]))
-    .sort((a, b) => a.y - b.y);
+  const ends = sortedBy(
+    curves
+      .map((curve, i) => ({ i, last: bestSoFar(curve).at(-1)?.best }))
+      .flatMap(({ i, last }) => (last === undefined ? [] : [{ i, y: y.at(last / unit.size) }])),
+    (a) => a.y,
+  );
   const places = spread(
     ends.map((e) => e.y + 4),
     TOP + 4,
@@ -315,7 +318,7 @@ export function rooflineChart(roofline: Roofline, seriesOf: (dtype: string) => n
     return { name, rate, from, x: x.at(from), y: y.at(rate * from), endX: x.at(highest / rate), endY: y.at(highest) };
   };
   const slopes = bandwidths.map((b) => slope(b.name, b.bytesPerSecond));
-  const marks = [...points].sort((a, b) => Number(a.best) - Number(b.best));
+  const marks = sortedBy(points, (a) => Number(a.best));
   return chart(
     `Roofline: ${peaks.length} instructions, ${bandwidths.length} levels of memory, ${points.length} trials`,
     380,
@@ -347,7 +350,7 @@ interface Slope extends Named {
 
 /** Labels of slopes, just above the lines; lines too close together share one. */
 function slopeNames(slopes: readonly Slope[]): Markup[] {
-  const sorted = slopes.toSorted((a, b) => b.rate - a.rate);
+  const sorted = sortedBy(slopes, (a) => -a.rate);
   const shared: { names: string[]; slope: Slope }[] = [];
   for (const slope of sorted) {
     const above = shared.at(-1);
@@ -388,9 +391,7 @@ interface Around {
  */
 function flatNames(lines: readonly Named[], at: (rate: number) => number, { winners, left }: Around): Markup[] {
   const shared: { names: string[]; y: number; wanted: number; from: number }[] = [];
-  const sorted = lines
-    .toSorted((a, b) => b.rate - a.rate)
-    .map(({ name, rate }) => ({ name, y: at(rate), from: left(rate) }));
+  const sorted = sortedBy(lines, (a) => -a.rate).map(({ name, rate }) => ({ name, y: at(rate), from: left(rate) }));
   for (const [i, { name, y, from }] of sorted.entries()) {
     const fromAbove = y - (sorted[i - 1]?.y ?? Number.NEGATIVE_INFINITY);
     const toBelow = (sorted[i + 1]?.y ?? Number.POSITIVE_INFINITY) - y;

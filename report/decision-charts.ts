@@ -1,6 +1,6 @@
 /** @file Decisions that correlate with time, as bars and parallel coordinates: an axis a decision, a line a trial. */
 
-import { namesOf, sumOf } from "../abstraction/collections.ts";
+import { namesOf, sortedBy, sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";
 import { barChart, chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthOf } from "./plot.ts";
@@ -43,9 +43,10 @@ const TIME = WIDTH - 62;
  * fastest quarter is coloured and the best is dark.
  */
 export function parallelChart({ label, trials, decisions }: Subject, series: number): Markup | undefined {
-  const sorted = trials
-    .flatMap((t) => (t.seconds === undefined ? [] : [{ ...t, seconds: t.seconds }]))
-    .sort((a, b) => b.seconds - a.seconds);
+  const sorted = sortedBy(
+    trials.flatMap((t) => (t.seconds === undefined ? [] : [{ ...t, seconds: t.seconds }])),
+    (a) => -a.seconds,
+  );
   const fastest = sorted.at(-1);
   // Other kinds of candidates have different decisions.
   const timed = sorted.filter((t) => t.kind === fastest?.kind);

@@ -1,6 +1,6 @@
 /** @file The charts of a network's report: the time of each step, and its reduction by tuning. */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { sortedBy, sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
 import { axes, barChart, chart, linear, mark, n, stairs, timeUnit, WIDTH } from "./plot.ts";
@@ -42,7 +42,11 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
     return seconds === undefined || time === undefined ? [] : [{ name: node, seconds, time }];
   });
   if (timed.length === 0) return undefined;
-  const least = timed.map((bar) => bar.seconds).sort((a, b) => b - a)[MOST_BARS - 1] ?? 0;
+  const least =
+    sortedBy(
+      timed.map((bar) => bar.seconds),
+      (a) => -a,
+    )[MOST_BARS - 1] ?? 0;
   const shown = timed.filter((bar) => bar.seconds >= least).slice(0, MOST_BARS);
   const rest = timed.filter((bar) => !shown.includes(bar));
   const bars = rest.length === 0 ? shown : [...shown, ...restBySource(rest)];

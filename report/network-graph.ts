@@ -8,7 +8,7 @@
  */
 
 import { Graph, layout } from "@dagrejs/dagre";
-import { groupsOf, sumOf, unique, upTo } from "../abstraction/collections.ts";
+import { ascending, groupsOf, sortedBy, sumOf, unique, upTo } from "../abstraction/collections.ts";
 import { cut } from "../abstraction/text.ts";
 import { html, type Markup } from "./html.ts";
 import { seriesOfSource } from "./network-charts.ts";
@@ -59,9 +59,12 @@ interface Bends {
 
 /** @param seconds of each step; steps without a time count as the fastest */
 export function drawnGraph(steps: readonly NetworkStep[], seconds: readonly (number | undefined)[]): DrawnGraph {
-  const slowest = steps.map((_, i) => i).sort((a, b) => (seconds[b] ?? -1) - (seconds[a] ?? -1));
+  const slowest = sortedBy(
+    steps.map((_, i) => i),
+    (a) => -(seconds[a] ?? -1),
+  );
   for (let most = MOST_BOXES; ; most = Math.floor(most / 2)) {
-    const drawn = slowest.slice(0, most).sort((a, b) => a - b);
+    const drawn = ascending(slowest.slice(0, most));
     const arrows = arrowsAmong(steps, drawn);
     if (most <= FEWEST_BOXES || isSmall(drawn, arrows)) return { drawn, arrows };
   }
@@ -164,7 +167,7 @@ ${own.map(({ drawing }) => drawing)}
 
 /** Upper and lower end of each column, which are between layers. */
 function columnsOf(ys: readonly number[]): (readonly [top: number, bottom: number])[] {
-  const layers = unique(ys).sort((a, b) => a - b);
+  const layers = ascending(unique(ys));
   const count = Math.ceil(layers.length / LAYERS);
   const each = Math.ceil(layers.length / count);
   const half = (BOX.height + SPACE.ranksep) / 2;

@@ -5,7 +5,7 @@
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, choices, world)))
  */
 
-import { present, sumOf } from "../abstraction/collections.ts";
+import { present, sortedBy, sumOf } from "../abstraction/collections.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { fileLink } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
@@ -55,7 +55,7 @@ function figuresOf(data: NetworkReportData): Figure[] {
   const bound = sumOf(tuned, ({ roof = 0, times }) => roof * times);
   const taken = sumOf(tuned, ({ seconds = 0, times }) => seconds * times);
   const { first, best } = tunedTogether(tasks);
-  const [slowest, ...more] = known.toSorted((a, b) => b.seconds - a.seconds).slice(0, MOST_SLOW);
+  const [slowest, ...more] = sortedBy(known, (a) => -a.seconds).slice(0, MOST_SLOW);
   const partOf = (step: { readonly node: string; readonly seconds: number }): string =>
     `${step.node} ${percent(step.seconds / total)}`;
   return present<Figure>([

@@ -17,7 +17,7 @@
  */
 
 import { rm, writeFile } from "node:fs/promises";
-import { addTo, unique } from "../abstraction/collections.ts";
+import { addTo, sortedBy, unique } from "../abstraction/collections.ts";
 import { type ChildRun, runChild } from "./child.ts";
 import { keep, keptName, privatePath, takeKept } from "./kept.ts";
 
@@ -278,7 +278,7 @@ export function headerOf({ types, functions, macros }: Intrinsics, words: readon
     defined.set(word, `#define ${macro}`);
     use(macro);
   }
-  const inOrder = [...taken].sort((a, b) => a.at - b.at);
+  const inOrder = sortedBy(taken, (a) => a.at);
   const text = ({ target, text }: DeclaredFunction): string =>
     target === undefined ? text : `#pragma GCC push_options\n${target}\n${text}\n#pragma GCC pop_options`;
   return [`#define ${GUARD}`, ...defined.values(), ...types, ...inOrder.map(text), ""].join("\n");

@@ -5,7 +5,7 @@
  *     arrayKernel(subject, designNamed(subject, "SBM", fitting), "cuda", {}, ["a line for its reader"]).source
  */
 
-import { namesOf } from "../abstraction/collections.ts";
+import { namesOf, sortedBy } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -170,7 +170,7 @@ export function noneFits(
   { designs, count }: DesignSet,
   registers: number | undefined,
 ): SpaceTimeRefusal {
-  const least = designs.toSorted((a, b) => a.registers.coalesced - b.registers.coalesced)[0];
+  const least = sortedBy(designs, (a) => a.registers.coalesced)[0];
   if (least) return registerRefusal(least, registers ?? 0);
   return {
     rule: "backwards",
@@ -181,7 +181,10 @@ export function noneFits(
 
 function registerRefusal({ name, registers, flows }: Design, most: number): SpaceTimeRefusal {
   const depths = flows.map((f) => {
-    const deepest = f.variables.flatMap((v) => v.dependences).toSorted((a, b) => b.steps - a.steps)[0];
+    const deepest = sortedBy(
+      f.variables.flatMap((v) => v.dependences),
+      (a) => -a.steps,
+    )[0];
     return deepest
       ? `${f.name} travels (${deepest.distance.join(",")}) in ${counted(deepest.steps, "step")}`
       : `${f.name} takes one a PE`;

@@ -5,7 +5,7 @@
  *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": its own features, with the figures of the nearest machine
  */
 
-import { hasName, namesOf, withName } from "../abstraction/collections.ts";
+import { ascending, hasName, namesOf, withName } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NVIDIA_TARGETS } from "./nvidia.ts";
@@ -30,7 +30,7 @@ export function gpuTargetOf({ name, capability }: { readonly name: string; reado
 
 /** Compute capabilities in the names of features, 90 for 9.0, in ascending order. */
 const capabilitiesIn = (features: readonly string[]): number[] =>
-  features.flatMap((name) => (/^sm_\d+$/.test(name) ? [Number(name.slice(3))] : [])).sort((a, b) => a - b);
+  ascending(features.flatMap((name) => (/^sm_\d+$/.test(name) ? [Number(name.slice(3))] : [])));
 
 /** The newest compute capability of a machine, by its features. @throws Error for a machine that is no GPU */
 export function capabilityOf({ isa, name }: Pick<Target, "isa" | "name">): number {

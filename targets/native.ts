@@ -8,7 +8,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { product, withName } from "../abstraction/collections.ts";
+import { product, sortedBy, withName } from "../abstraction/collections.ts";
 import type { Memory, Target } from "../abstraction/machine.ts";
 import { SVE_BITS } from "./arm.ts";
 import { armModel, armReference } from "./arm-cpus.ts";
@@ -87,7 +87,7 @@ export interface MachineRecord {
 
 /** The machine of a CPU and its caches: memory, shared caches, then the caches of each processor. */
 export function machineFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): MachineRecord {
-  const outermostFirst = [...caches].sort((a, b) => b.level - a.level);
+  const outermostFirst = sortedBy(caches, (a) => -a.level);
   const levels: { name: string; units: number; bytes?: number }[] = [{ name: "dram", units: 1 }];
   let above = 1;
   for (const { level, bytes, sharedBy } of outermostFirst) {

@@ -7,6 +7,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { ARRAY_INPUTS, type ArrayPlan, canonicalJson, type DesignSchedule } from "../abstraction/candidate.ts";
+import { sortedBy } from "../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -216,10 +217,10 @@ function besides(computation: Computation, { plan }: ArrayDesign): Extents[] {
 }
 
 const byEstimate = <S extends ArrayPlan>(all: readonly RankedArray<S>[]): RankedArray<S>[] =>
-  all.toSorted((a, b) => a.roughCycles - b.roughCycles);
+  sortedBy(all, (a) => a.roughCycles);
 
 const byTime = <S extends ArrayPlan>(all: readonly PricedArray<S>[]): PricedArray<S>[] =>
-  all.toSorted((a, b) => a.seconds - b.seconds);
+  sortedBy(all, (a) => a.seconds);
 
 /** The best of each dataflow by the estimate, the most promising first, whatever its length. */
 export function bestOfEach<S extends ArrayPlan>({ ranked }: Pick<ArraySpaceOfDesigns<S>, "ranked">): RankedArray<S>[] {

@@ -7,7 +7,7 @@
  * AMOS reports 85.69 % pairwise accuracy and 91.4 % recall of the top 40 %, and counts the diagonal, which always agrees.
  */
 
-import { groupsOf, sumOf, unique } from "../abstraction/collections.ts";
+import { groupsOf, sortedBy, sumOf, unique } from "../abstraction/collections.ts";
 import type { Prediction, Trial } from "../abstraction/trial.ts";
 import { secondsOf } from "./trials.ts";
 
@@ -132,7 +132,7 @@ export function topRecall(pairs: readonly Judged[]): number | undefined {
 /** How many times as long as the fastest the best of the `tried` that are predicted fastest takes; undefined where there is none. */
 export function lossOf(pairs: readonly Judged[], tried: number): number | undefined {
   const best = (of: readonly Judged[]): number => Math.min(...of.map(({ measured }) => measured));
-  const ranked = pairs.toSorted((a, b) => a.predicted - b.predicted);
+  const ranked = sortedBy(pairs, (a) => a.predicted);
   return pairs.length === 0 ? undefined : best(ranked.slice(0, tried)) / best(pairs);
 }
 

@@ -15,7 +15,7 @@ import {
   type MappedCandidate,
   type ThreadCandidate,
 } from "../abstraction/candidate.ts";
-import { memoised, memoisedPair, volumeOf } from "../abstraction/collections.ts";
+import { memoised, memoisedPair, sortedBy, volumeOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
@@ -95,7 +95,7 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
   const formsOf = formsAmong(computation, intrinsics);
   // Where the time ends this, instructions that do little are left out rather than those that do much.
   const sizeOf = ({ computation: { axes } }: Intrinsic): number => volumeOf(axes);
-  const largestFirst = looks.toSorted((a, b) => sizeOf(b.intrinsic) - sizeOf(a.intrinsic));
+  const largestFirst = sortedBy(looks, (a) => -sizeOf(a.intrinsic));
   for (const [at, { intrinsic, contexts, refused }] of largestFirst.entries()) {
     const valid: Mapping[] = [];
     const forms = formsOf(intrinsic);
@@ -126,9 +126,10 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
       least.set(context, seconds);
   };
   const inOrder = (): Ranked<C>[] =>
-    [...least]
-      .map(([context, expectedSeconds]) => ({ context, expectedSeconds }))
-      .sort((a, b) => a.expectedSeconds - b.expectedSeconds);
+    sortedBy(
+      [...least].map(([context, expectedSeconds]) => ({ context, expectedSeconds })),
+      (a) => a.expectedSeconds,
+    );
   const worth = fitting(contexts);
   const again = Math.min(worth.length, closer(worth.length));
   const step = (done: number): Step => ({ what: "mappings", done, of: worth.length + again });

@@ -5,6 +5,7 @@
  */
 
 import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
+import { sortedBy } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { RECURRENCE_DECISIONS } from "../mapper/schedule/array-decisions.ts";
@@ -47,10 +48,12 @@ export function recurrentSpace(
     if (!isForm(form)) return Number.POSITIVE_INFINITY;
     return vectorSeconds(lowerRecurrent(form, schedule), computation, { target, threads });
   };
-  const ranked = all
-    .map((schedule) => ({ schedule, seconds: secondsOf(schedule) }))
-    .filter(({ seconds }) => Number.isFinite(seconds))
-    .toSorted((a, b) => a.seconds - b.seconds);
+  const ranked = sortedBy(
+    all
+      .map((schedule) => ({ schedule, seconds: secondsOf(schedule) }))
+      .filter(({ seconds }) => Number.isFinite(seconds)),
+    (a) => a.seconds,
+  );
   return new ListedSpace(
     RECURRENCE_DECISIONS,
     ranked.map((r) => r.schedule),

@@ -6,6 +6,7 @@
  */
 
 import type { ThreadCandidate } from "../abstraction/candidate.ts";
+import { sortedBy } from "../abstraction/collections.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
@@ -29,5 +30,5 @@ export const threadSpace = gpuSpace(THREADS);
 function plainest(contexts: readonly ThreadContext[]): readonly ThreadContext[] {
   const plain = ({ mapping }: ThreadContext): number =>
     Object.values(mapping.binding).filter((bound) => bound.kind === "access").length;
-  return contexts.toSorted((a, b) => plain(b) - plain(a)).slice(0, 1);
+  return sortedBy(contexts, (a) => -plain(a)).slice(0, 1);
 }

@@ -9,7 +9,7 @@
  */
 
 import { z } from "zod";
-import { unique } from "../../abstraction/collections.ts";
+import { sortedBy, unique } from "../../abstraction/collections.ts";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
 import { tableWithin } from "../../report/text.ts";
 import { documentOf, integer, print, printJson, say, text, texts } from "../output.ts";
@@ -80,7 +80,7 @@ function reasonsOf(trials: readonly TrialRecord[]): Reason[] {
     const key = `${status}\n${reason}`;
     groups.set(key, { status, reason, trials: [...(groups.get(key)?.trials ?? []), trial] });
   }
-  return [...groups.values()].sort((a, b) => b.trials.length - a.trials.length);
+  return sortedBy(groups.values(), (a) => -a.trials.length);
 }
 
 const LONGEST = 160;

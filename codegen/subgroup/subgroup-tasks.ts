@@ -6,7 +6,7 @@
  *       for q_rest in 0..1: clear c, ..., store c      steps 0..56: p = step
  */
 
-import { namesOf } from "../../abstraction/collections.ts";
+import { namesOf, sortedBy } from "../../abstraction/collections.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { stepsOf } from "../walk.ts";
@@ -97,7 +97,7 @@ export function laneAxis(loop: Loop, lanes: number): string | undefined {
     .at(-1)
     ?.body.flatMap((s) => (s.kind === "scalar" ? [s.equation.target.index.flatMap(axesIn)] : []));
   const apart = chain.filter((l) => written?.every((axes) => axes.includes(l.axis)));
-  const longest = [...apart].sort((a, b) => b.extent - a.extent)[0];
+  const longest = sortedBy(apart, (a) => -a.extent)[0];
   return (apart.findLast((l) => l.extent >= lanes) ?? longest)?.axis;
 }
 

@@ -10,7 +10,7 @@
  */
 
 import { addressOf, affineForm, boundsOf, splitRowMajor } from "../../abstraction/affine.ts";
-import { hasName, namesOf, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, namesOf, sortedBy, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -296,5 +296,5 @@ function rowAmong(runs: readonly Run[], computation: Computation): Run | undefin
     const steps = strides.filter((s) => s > 1).length + (kind === "reduce" ? 1 : 0);
     return steps + (extent < SHORT ? reads.length : 0) - Math.min(extent, 1024) / 2048;
   };
-  return runs.toSorted((a, b) => costOf(a) - costOf(b))[0];
+  return sortedBy(runs, costOf)[0];
 }

@@ -35,7 +35,7 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
-import { hasName, mapValues, withName } from "../../abstraction/collections.ts";
+import { hasName, mapValues, sortedBy, withName } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -513,7 +513,7 @@ export class OperandPlacement extends PackedTiles {
         const e = bound.index[i] ?? number(0);
         return moved.from(e, h ? at(h) : substitute(e, values, "index"));
       });
-      const walk = [...held, ...apart].sort((a, b) => b.stride - a.stride);
+      const walk = sortedBy([...held, ...apart], (a) => -a.stride);
       return {
         walk: walk.map(({ name, extent }) => ({ name: counter(name), extent })),
         body: [assign(access(buffer, [place]), access(tensor.name, index))],

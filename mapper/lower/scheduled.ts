@@ -54,7 +54,7 @@
 
 import { type Dimension, splitRowMajor } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { hasName, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, sortedBy, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { joined, not, type Truth } from "../../abstraction/condition.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -666,7 +666,7 @@ class Lowering {
     const placed = this.inputs.map((operand) => this.operands.place(operand));
     const { accumulators, held } = registersOf(this.mapping, this.schedule);
     // The input with fewer tiles in the block is held in registers; the other is streamed.
-    const [first, second] = placed.slice(0, 2).sort((a, b) => this.blockTiles(a.operand) - this.blockTiles(b.operand));
+    const [first, second] = sortedBy(placed.slice(0, 2), (a) => this.blockTiles(a.operand));
     if (!first) internal("an instruction without inputs");
     const streaming = second ?? first;
     this.further = placed.slice(2);

@@ -23,7 +23,7 @@
  */
 
 import { addressOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
-import { combinations, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { combinations, sortedBy, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
@@ -144,7 +144,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   // 3. The loops. Innermost is the loop with the smallest output stride, or, if that is no row, the loop along the
   //    tiles' rows.
   const stride = stridesIn(addressOf(outputOf(computation), equation.target.index));
-  const stored = walk.toSorted((a, b) => stride(b.name) - stride(a.name));
+  const stored = sortedBy(walk, (a) => -stride(a.name));
   const along = stridesIn(place);
   const row = stored.find((l) => along(l.name) === 1);
   const last = stored.at(-1);

@@ -15,7 +15,7 @@
 
 import { addressOf, type Dimension, extentOf, rowMajor, shapeOf } from "../../abstraction/affine.ts";
 import type { WinogradSchedule } from "../../abstraction/candidate.ts";
-import { groupsOf } from "../../abstraction/collections.ts";
+import { groupsOf, sortedBy } from "../../abstraction/collections.ts";
 import {
   type Computation,
   extentsOf,
@@ -429,5 +429,5 @@ function together(nests: readonly LoopNest[]): readonly Scratch[] {
     nests.flatMap(({ scratch }) => scratch),
     ({ name }) => name,
   );
-  return [...named.values()].flatMap((same) => same.toSorted((a, b) => b.elements - a.elements).slice(0, 1));
+  return [...named.values()].flatMap((same) => sortedBy(same, (a) => -a.elements).slice(0, 1));
 }

@@ -8,7 +8,7 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { product, sumOf, unique, withName } from "../../abstraction/collections.ts";
+import { product, sortedBy, sumOf, unique, withName } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
@@ -229,9 +229,13 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
  * streams, as do further inputs.
  */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
-  const [first, second] = factorOperands(mapping)
-    .map(({ name, file }) => ({ tiles: tilesOf(mapping, schedule, name), each: registersTaken(file) }))
-    .sort((a, b) => a.tiles - b.tiles);
+  const [first, second] = sortedBy(
+    factorOperands(mapping).map(({ name, file }) => ({
+      tiles: tilesOf(mapping, schedule, name),
+      each: registersTaken(file),
+    })),
+    (a) => a.tiles,
+  );
   const further = sumOf(inputOperands(mapping).slice(2), ({ file }) => registersTaken(file));
   return { held: (first?.tiles ?? 1) * (first?.each ?? 1), streaming: ((second ?? first)?.each ?? 1) + further };
 }

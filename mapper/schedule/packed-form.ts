@@ -6,7 +6,7 @@
  */
 
 import { evaluateIndex, extentOf, extentsBy } from "../../abstraction/affine.ts";
-import { hasName, memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, memoisedPair, sortedBy, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType, rangeOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -68,7 +68,7 @@ function findForm(mapping: Mapping, name: string): PackedForm {
   const types = dtypesOf(Object.values(computation.tensors));
   const extents = extentsBy(computation.axes);
   const points = (e: Expr): number => volumeOf(axesIn(e).map((axis) => ({ extent: extentOf(axis, extents) })));
-  const [core] = integersIn(bound, operand.dtype).sort((a, b) => points(b) - points(a));
+  const [core] = sortedBy(integersIn(bound, operand.dtype), (a) => -points(a));
   const range = core && valueRange(core.value, types);
   if (core === undefined || range === undefined) return plain;
   const isConstant = accessesIn(bound).every((a) => tensorOf(computation, a.tensor).constant);

@@ -18,6 +18,7 @@ import {
   memoisedPair,
   namesOf,
   present,
+  sortedBy,
   sumOf,
   withName,
 } from "../../abstraction/collections.ts";
@@ -203,8 +204,7 @@ function pitchOf(tensor: Tensor, { name }: Dimension): number {
 }
 
 /** The dimensions of a tensor, the innermost last. */
-const dimsByPitch = (tensor: Tensor): Dimension[] =>
-  tensor.dims.toSorted((a, b) => pitchOf(tensor, b) - pitchOf(tensor, a));
+const dimsByPitch = (tensor: Tensor): Dimension[] => sortedBy(tensor.dims, (a) => -pitchOf(tensor, a));
 
 /** Number of neighbours along some fused dimensions of a tensor that move at once. */
 export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {

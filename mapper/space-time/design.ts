@@ -9,7 +9,7 @@
  * read last, which leaves max(1, s.d).
  */
 
-import { product, sumOf } from "../../abstraction/collections.ts";
+import { product, sortedBy, sumOf } from "../../abstraction/collections.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { classify, type FlowClass } from "./classify.ts";
@@ -198,7 +198,10 @@ function inputVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Ve
 function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
   const stepsOf = (d: Vector): number => dot(row, d);
   if (order === "fixed") return [reuse.map((distance) => ({ distance, along: distance, steps: stepsOf(distance) }))];
-  const axes = reuse.map((d) => oriented(d, row, order)).toSorted((a, b) => stepsOf(a) - stepsOf(b));
+  const axes = sortedBy(
+    reuse.map((d) => oriented(d, row, order)),
+    stepsOf,
+  );
   const levels = chained(axes, stepsOf, extents);
   return levels.length === 0 ? [[]] : levels;
 }

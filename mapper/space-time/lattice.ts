@@ -11,7 +11,7 @@
  * enumerated (Fincke, Pohst 1985).
  */
 
-import { sumOf } from "../../abstraction/collections.ts";
+import { sortedBy, sumOf } from "../../abstraction/collections.ts";
 import { combination, isZero, nullSpace, plus, scaled, type Vector } from "./vector.ts";
 
 /**
@@ -38,7 +38,7 @@ export function latticePointIn(
       extents.map(() => 1),
     ),
   ).filter(fits);
-  const [nearest] = near.toSorted((a, b) => length(a) - length(b));
+  const [nearest] = sortedBy(near, length);
   if (nearest) return turned(nearest);
   // 2. All vectors that can fit.
   const found = firstWithin(reduced(inside, measuresOf(extents)), measuresOf(extents), fits);

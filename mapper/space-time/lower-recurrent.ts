@@ -58,7 +58,7 @@
  *     h[i-1,j-1], h[i-1,j], h[i,j-1] on 16 lanes, s (1,1)        reach: 1 row above, 2 values of it        registers of a lane: 1
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { affineForm, rowMajor } from "../../abstraction/affine.ts";
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { unique, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, outputOf } from "../../abstraction/computation.ts";
@@ -774,6 +774,6 @@ function workspaceOf({ recurrent: { dtype, outer } }: WavefrontShape, name: stri
 
 /** An address in the current outer step's part of such memory. */
 function placeInOwn({ recurrent }: WavefrontShape, elements: number, at: Expr): Expr {
-  const step = recurrent.outer.reduce<Expr>((sum, a) => plus(times(sum, a.extent), axis(a.name)), number(0));
+  const step = rowMajor(recurrent.outer);
   return plus(times(step, elements), at);
 }

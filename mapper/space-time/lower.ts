@@ -39,7 +39,7 @@
  */
 
 import { affineForm, evaluateIndex, extentsBy, leastCommonMultiple, pointsOf } from "../../abstraction/affine.ts";
-import { hasName, namesOf, volumeOf } from "../../abstraction/collections.ts";
+import { hasName, namesOf, sortedBy, volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
@@ -174,7 +174,10 @@ class Wiring implements Plan {
     const identity = number(identityOf(op, dtype));
     const directions = this.directionsOf(outcome).map((d) => this.forward(d));
     const steps = (d: Vector): number => this.places.stepsOf(d);
-    const timed = directions.filter((d) => steps(d) > 0).toSorted((a, b) => steps(a) - steps(b));
+    const timed = sortedBy(
+      directions.filter((d) => steps(d) > 0),
+      steps,
+    );
     const still = directions.filter((d) => steps(d) === 0);
 
     // 1. Build chains, extending each while the next loop advances time.

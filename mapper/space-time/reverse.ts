@@ -8,7 +8,7 @@
  */
 
 import { evaluateIndex, extentsBy, offendingPart, pointsOf } from "../../abstraction/affine.ts";
-import { namesOf } from "../../abstraction/collections.ts";
+import { namesOf, sortedBy } from "../../abstraction/collections.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
@@ -48,7 +48,10 @@ export function rowsOfTime({ allocation, schedule }: SpaceTime, extents: Vector)
   if (schedule.length !== 1 || !row || wanted < 2) return undefined;
   const split = (s: Vector, rows: number): Vector[][] => {
     if (rows === 1) return [[s]];
-    const radices = [...new Set(s.map(Math.abs))].filter((x) => x > 1).toSorted((a, b) => b - a);
+    const radices = sortedBy(
+      [...new Set(s.map(Math.abs))].filter((x) => x > 1),
+      (a) => -a,
+    );
     return radices.flatMap((radix) => {
       const slow = s.map((x) => Math.trunc(x / radix) + 0);
       const fast = s.map((x, i) => x - radix * (slow[i] ?? 0));

@@ -18,7 +18,7 @@
  */
 
 import { affineForm, boundsOf, type Extents, exprOf, fuseRowMajor } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { sortedBy, volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import {
@@ -97,7 +97,7 @@ export function lowerSpecification(
 ): LoopNest {
   const { flows, transform, parallel, shared } = arrange(specification);
   const { source, reverse } = transform;
-  const destination = [...transform.destination].sort((a, b) => Number(a.startsWith("t")) - Number(b.startsWith("t")));
+  const destination = sortedBy(transform.destination, (a) => Number(a.startsWith("t")));
   const nest = lowerFlows(flows, spaceTimeOf(transform), {
     ...options,
     source,

@@ -11,7 +11,7 @@
  */
 
 import { gcd } from "../../abstraction/affine.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { sortedBy, upTo } from "../../abstraction/collections.ts";
 
 /** Integers: a point, a dependence, a row of a transform. */
 export type Vector = readonly number[];
@@ -90,7 +90,7 @@ export function hermiteForm(rows: readonly Vector[]): number[][] {
     // 1. Euclid's algorithm among the rows below leaves one nonzero entry in the column.
     for (;;) {
       const below = form.map((row, i) => ({ row, i })).filter(({ row, i }) => i >= top && row[column] !== 0);
-      const [least] = below.toSorted((a, b) => Math.abs(a.row[column] ?? 0) - Math.abs(b.row[column] ?? 0));
+      const [least] = sortedBy(below, (a) => Math.abs(a.row[column] ?? 0));
       if (!least) break;
       const lead = form[top] ?? [];
       form[top] = least.row;

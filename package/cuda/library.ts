@@ -6,6 +6,7 @@
  * The launches themselves are the kernel's own: what the search measured is what runs here.
  */
 
+import { sortedBy } from "../../abstraction/collections.ts";
 import { equationText } from "../../abstraction/computation.ts";
 import {
   type Code,
@@ -146,7 +147,7 @@ static int ready(int* device) {
 
 /** The kernel's tensor pointers, the output first. Those that the calling function does not receive are null. */
 function tensorsText({ parameters }: CudaSubject, given: readonly Parameter[]): Code {
-  const places = [...parameters].sort((a, b) => a.place - b.place);
+  const places = sortedBy(parameters, (a) => a.place);
   return code`void* const tensors[] = {${list(places.map((p) => (given.includes(p) ? code`(void*)${p.name}` : code`nullptr`)))}};`;
 }
 

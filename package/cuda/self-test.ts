@@ -7,6 +7,7 @@
  * Inputs, bounds and comparison are those of the measuring program (runtime/harness/cuda-elements.h).
  */
 
+import { sortedBy } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import {
@@ -39,7 +40,7 @@ export function referenceSource({ subject }: CudaSubject): SourceText {
 export function selfTestSource(cuda: CudaSubject): SourceText {
   const { subject, name, parameters, call } = cuda;
   const deciding = decidingInputs(subject.computation);
-  const places = [...parameters].sort((a, b) => a.place - b.place);
+  const places = sortedBy(parameters, (a) => a.place);
   const tensor = (p: Parameter): Code => {
     const { dtype, name: said } = p.tensor;
     const tf32 = dtype === "tf32" ? "true" : "false";

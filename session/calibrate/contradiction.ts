@@ -8,6 +8,7 @@
  * faster than the machine, so one that seems to be says which of the two numbers to measure again.
  */
 
+import { sortedBy } from "../../abstraction/collections.ts";
 import { attempt, automapCommand } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { day } from "../../abstraction/text.ts";
@@ -68,7 +69,7 @@ export function contradictionOf(
     const bound = brokenBound(bounds, measurement.interval[1]);
     return bound ? [{ trial, bound, times: bound.seconds / measurement.median }] : [];
   });
-  const [worst] = broken.toSorted((a, b) => b.times - a.times);
+  const [worst] = sortedBy(broken, (a) => -a.times);
   return worst && { ...worst, kernels: broken.length, of: trials.length, at };
 }
 

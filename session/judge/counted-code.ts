@@ -8,7 +8,7 @@
  * They are matched by their products. What the compiler changed further is not counted, and the reason is given.
  */
 
-import { sumOf, withName } from "../../abstraction/collections.ts";
+import { sortedBy, sumOf, withName } from "../../abstraction/collections.ts";
 import type { Kernel, PrintedIssues } from "../../abstraction/kernel.ts";
 import type { CountedCode, CountedLoop } from "../../perfmodel/counted-code.ts";
 import type { IsaLoop } from "../../runtime/isa-loops.ts";
@@ -72,5 +72,5 @@ const allIn = (loop: IsaLoop): IsaLoop[] => [loop, ...loop.loops.flatMap(allIn)]
 /** The loop that issues most of a kernel's products: what a reader is shown of its code. */
 export function mainLoop({ loops }: CountedCode): CountedLoop | undefined {
   const products = (l: CountedLoop): number => l.executions * l.products;
-  return [...loops].sort((a, b) => products(b) - products(a))[0];
+  return sortedBy(loops, (a) => -products(a))[0];
 }

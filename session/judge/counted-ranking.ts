@@ -11,6 +11,7 @@
 
 import { availableParallelism } from "node:os";
 import pLimit from "p-limit";
+import { sortedBy } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
@@ -124,7 +125,10 @@ export async function rankCounted(
     }
   }
   compiled.sort((a, b) => Number(isCounted(b)) - Number(isCounted(a)) || a.prediction.seconds - b.prediction.seconds);
-  const others = waiting.map(({ expected }) => expected).sort((a, b) => a.prediction.seconds - b.prediction.seconds);
+  const others = sortedBy(
+    waiting.map(({ expected }) => expected),
+    (a) => a.prediction.seconds,
+  );
   return { ranking: [...compiled, ...others], dropped };
 }
 

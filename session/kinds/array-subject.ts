@@ -4,7 +4,7 @@
  *     conv1d, tiles of 16      z[c] += x[c+q]*w[q]      p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512
  */
 
-import { defined, namesOf } from "../../abstraction/collections.ts";
+import { defined, namesOf, sortedBy } from "../../abstraction/collections.ts";
 import { type Computation, equationText } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../../abstraction/expression.ts";
@@ -99,7 +99,7 @@ function wholeNest(computation: Computation, space: ArraySpace, design: Design, 
   const indexing = new Set(axesIn(computation.equation.target));
   const tileOf = (outer: string): string => space.tiled.find((t) => t.outer === outer)?.name ?? outer;
   const isParallel = (name: string): boolean => indexing.has(tileOf(name));
-  const outside = space.outside.toSorted((a, b) => Number(isParallel(b.name)) - Number(isParallel(a.name)));
+  const outside = sortedBy(space.outside, (a) => -Number(isParallel(a.name)));
   const ordered = { ...space, outside };
   const split = design.split ? splitSpace(ordered, design.split) : ordered;
   const parallel = namesOf(outside).filter(isParallel);

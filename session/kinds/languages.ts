@@ -6,6 +6,7 @@
  */
 
 import { type Candidate, isMapped, isMappedOnGpu } from "../../abstraction/candidate.ts";
+import { sortedBy } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { attempt } from "../../abstraction/error.ts";
 import { printEquation } from "../../abstraction/expression.ts";
@@ -67,7 +68,7 @@ export function candidateInLanguage(
   if (!isGrid && !isPrinted(language))
     return refused("its threads are dealt by the schedule of a grid, and this candidate has none");
   const reasons: string[] = [];
-  for (const row of [...rows].sort((a, b) => Number(b.isa === own.isa) - Number(a.isa === own.isa))) {
+  for (const row of sortedBy(rows, (a) => -Number(a.isa === own.isa))) {
     if (!isGrid && row.operands.some((o) => o.load === undefined)) {
       reasons.push(`${row.name} has no loads: it is mapped and proved, and no kernels are written with it`);
       continue;

@@ -15,7 +15,7 @@ import {
   type WarpChainCandidate,
   type WarpLoopCandidate,
 } from "../../abstraction/candidate.ts";
-import { memoisedPair } from "../../abstraction/collections.ts";
+import { memoisedPair, sortedBy } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -81,7 +81,7 @@ export const threadsChoices = memoisedPair(
 
 /** With too few points for the lanes of a warp, one loop takes them all and leaves the other lanes idle. */
 function fewPoints(context: ThreadContext): Choice | undefined {
-  const longest = context.loops.toSorted((a, b) => b.extent - a.extent)[0];
+  const longest = sortedBy(context.loops, (a) => -a.extent)[0];
   if (!longest) return undefined;
   const schedule: ThreadSchedule = { lanes: { [longest.name]: context.limits.lanes }, warps: {}, each: {}, split: 1 };
   return choiceIn(context, schedule);
@@ -104,7 +104,7 @@ function rankedSchedules(context: ThreadContext, machine: Target): readonly Thre
     const seconds = drawn.has(key) ? undefined : predictThreads(context, schedule, machine)?.seconds;
     if (seconds !== undefined) drawn.set(key, { schedule, seconds });
   }
-  return [...drawn.values()].sort((a, b) => a.seconds - b.seconds).map(({ schedule }) => schedule);
+  return sortedBy(drawn.values(), (a) => a.seconds).map(({ schedule }) => schedule);
 }
 
 const candidateOf = ({ schedule }: Pick<Choice, "schedule">): WarpLoopCandidate => ({
@@ -164,10 +164,10 @@ export const WARP_LOOP_KIND: SessionKind<WarpLoopCandidate> = {
 
 /** All shapes, the one that is expected to be fastest first. */
 function rankedShapes(chain: RowChain, machine: Target): ChainShape[] {
-  return chainShapes(chain, gridLimits(machine))
-    .map((shape) => ({ shape, seconds: chainSeconds(chain, shape, machine) }))
-    .sort((a, b) => a.seconds - b.seconds)
-    .map(({ shape }) => shape);
+  return sortedBy(
+    chainShapes(chain, gridLimits(machine)).map((shape) => ({ shape, seconds: chainSeconds(chain, shape, machine) })),
+    (a) => a.seconds,
+  ).map(({ shape }) => shape);
 }
 
 const chainedOn = (machine: Target, { chained = false }: InStream): InStream => ({

@@ -8,7 +8,7 @@
  */
 
 import { type Candidate, type CandidateKinds, SORTS_OF } from "../../abstraction/candidate.ts";
-import { addTo, unique, withName } from "../../abstraction/collections.ts";
+import { addTo, sortedBy, unique, withName } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
@@ -146,9 +146,10 @@ const RIVALS = 4;
 /** On a GPU, the best window, where other designs or a mapping may be faster; and that mapping. */
 function rivals(spaces: readonly KindSpace[]): readonly Candidate[] {
   const bestOf = (family: Family): KindSpace["best"] =>
-    ofFamily(spaces, family)
-      .flatMap(({ best }) => best ?? [])
-      .toSorted((a, b) => a.seconds - b.seconds)[0];
+    sortedBy(
+      ofFamily(spaces, family).flatMap(({ best }) => best ?? []),
+      (a) => a.seconds,
+    )[0];
   const window = bestOf("window");
   if (!window) return [];
   const mapping = bestOf("mapping");

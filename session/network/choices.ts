@@ -7,6 +7,7 @@
  */
 
 import { existsSync } from "node:fs";
+import { sortedBy } from "../../abstraction/collections.ts";
 import { EnvironmentError, NotFoundError, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { type EnvironmentRecord, runsIn, shortId, withDatabase } from "../../db/index.ts";
@@ -58,10 +59,10 @@ export function recordedWorld(file: string, prefix: string): RecordedWorld {
         ids === "" ? "automap tune-network makes searches" : `it has searches in ${ids}`,
       );
     if (others.length > 0) throw new UsageError(`several environments of ${file} begin with "${prefix}"`, ids);
-    const targets = newest
-      .filter((run) => run.environment.id === environment.id)
-      .toSorted((a, b) => b.started - a.started)
-      .flatMap((run) => recordedTarget(run) ?? []);
+    const targets = sortedBy(
+      newest.filter((run) => run.environment.id === environment.id),
+      (a) => -a.started,
+    ).flatMap((run) => recordedTarget(run) ?? []);
     const [machine] = targets;
     if (machine) return { environment, machine };
     throw new UsageError(`no search in environment ${shortId(environment.id)} recorded its machine`);

@@ -18,7 +18,7 @@
 
 import { availableParallelism } from "node:os";
 import type { Candidate } from "../../abstraction/candidate.ts";
-import { defined, sumOf } from "../../abstraction/collections.ts";
+import { defined, sortedBy, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import {
   checkNames,
@@ -228,7 +228,7 @@ async function tuneIn(
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
   const isByGain = (state: State): boolean => (gpu ? !equal : isAside(state.task));
   // Tasks at the end of the list matter least when time runs out.
-  const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
+  const inOrder = sortedBy(states, (a) => -workOf(a.task));
   const place = { name: nameOf(program), of: count, left, db, search: options.search ?? searchIn(workplace, options) };
   const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
@@ -243,12 +243,13 @@ async function tuneIn(
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
       const total = sumOf(states, (state) => field.secondsOf(state) * state.task.steps.length);
-      const [next] = states
-        .filter((state) => (state.searched || isByGain(state)) && !state.over && !searching.has(state))
-        .map((state) => ({ state, gain: field.gainOf(state) }))
-        .filter(({ gain }) => gain > LEAST_GAIN * total)
-        .sort((a, b) => b.gain - a.gain)
-        .map(({ state }) => state);
+      const [next] = sortedBy(
+        states
+          .filter((state) => (state.searched || isByGain(state)) && !state.over && !searching.has(state))
+          .map((state) => ({ state, gain: field.gainOf(state) }))
+          .filter(({ gain }) => gain > LEAST_GAIN * total),
+        (a) => -a.gain,
+      ).map(({ state }) => state);
       if (!next) break;
       searching.add(next);
       await share(next, { seconds: Math.min(later.seconds, left()) }, options, place);

@@ -6,7 +6,7 @@
  */
 
 import { isOnGpu } from "../../abstraction/candidate.ts";
-import { addTo, sumOf, unique } from "../../abstraction/collections.ts";
+import { addTo, sortedBy, sumOf, unique } from "../../abstraction/collections.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
 import { cut } from "../../abstraction/text.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../../db/index.ts";
@@ -55,11 +55,13 @@ export function gatherNetworkReport(
   const timedOf = (computation: Computation): TimedRecord[] =>
     environment === undefined
       ? []
-      : queryTrials(db, { computation, threads, trusted: trustedIn(environment), status: "ok" })
-          .filter(isTimed)
-          .filter(({ provenance }) => provenance === "here")
-          .filter((t) => isOnGpu(t.candidate) === onGpu)
-          .sort((a, b) => a.at - b.at);
+      : sortedBy(
+          queryTrials(db, { computation, threads, trusted: trustedIn(environment), status: "ok" })
+            .filter(isTimed)
+            .filter(({ provenance }) => provenance === "here")
+            .filter((t) => isOnGpu(t.candidate) === onGpu),
+          (a) => a.at,
+        );
   const gathered = [...choices].map(([task, choice]) => {
     const trials = choice.kind === "record" ? timedOf(task.computation) : [];
     return { task, trials, row: taskRow(task, choice, trials, machine) };

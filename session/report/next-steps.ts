@@ -6,7 +6,7 @@
  *       "The kernel is far from its bound. This shows where the model sees the time go:"   automap explain 3f9a1c77d0e2
  */
 
-import { type Optional, present, sumOf } from "../../abstraction/collections.ts";
+import { type Optional, present, sortedBy, sumOf } from "../../abstraction/collections.ts";
 import { automapCommand } from "../../abstraction/error.ts";
 import type { NoiseVerdict } from "../../abstraction/noise.ts";
 import { databaseWords, shortId, type TrialRecord } from "../../db/index.ts";
@@ -93,7 +93,10 @@ export function nextOfNetwork({ model, tasks, verdict, file }: Mapped): NextStep
   const words = databaseWords(file);
   const untuned = sumOf(tasks, ({ time, times }) => (time === "predicted" ? times : 0));
   const takes = ({ seconds = 0, times }: NetworkTask): number => seconds * times;
-  const [slowest] = tasks.filter(({ time }) => time === "measured").sort((a, b) => takes(b) - takes(a));
+  const [slowest] = sortedBy(
+    tasks.filter(({ time }) => time === "measured"),
+    (a) => -takes(a),
+  );
   return present<NextStep>([
     verdict === "noisy" && NOISY,
     untuned > 0 && {

@@ -10,7 +10,7 @@
  */
 
 import { type ArrayPlan, candidateKey, isDesign } from "../../abstraction/candidate.ts";
-import { defined, groupsOf, present, sumOf } from "../../abstraction/collections.ts";
+import { ascending, defined, groupsOf, present, sortedBy, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { usefulPoints } from "../../abstraction/condition.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
@@ -81,7 +81,10 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number, ot
   const { runs, ...every } = filter;
   const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
   const recordedIn = (from: Database): Recorded => {
-    const found = asked.flatMap((f) => queryTrials(from, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+    const found = sortedBy(
+      asked.flatMap((f) => queryTrials(from, { ...f, sort: "at" })),
+      (a) => a.at,
+    );
     return { db: from, trials: runs === undefined ? withoutClaims(found) : found };
   };
   const here = recordedIn(db);
@@ -425,12 +428,13 @@ function databasesCompared(
 /** Of each workload with a time, the trials of the run whose winner is the fastest. */
 function fastestRuns({ db, trials }: Recorded): ReadonlyMap<string, Recorded> {
   const fastest = workloadsIn(trials).flatMap(([key, group]) => {
-    const [run] = runsOf(group)
-      .flatMap((own) => {
+    const [run] = sortedBy(
+      runsOf(group).flatMap((own) => {
         const found = bestOfRun(db, own);
         return found ? [{ own, seconds: found.seconds }] : [];
-      })
-      .sort((a, b) => a.seconds - b.seconds);
+      }),
+      (a) => a.seconds,
+    );
     return run ? [[key, { db, trials: run.own }] as const] : [];
   });
   return new Map(fastest);
@@ -502,7 +506,7 @@ export function besideOf(
 function inTheirOrder(runs: TrialRecord[][], asked: readonly string[] | undefined): TrialRecord[][] {
   if (asked === undefined) return runs;
   const placeOf = ([first]: readonly TrialRecord[]): number => asked.indexOf(first?.run ?? "");
-  return runs.toSorted((a, b) => placeOf(a) - placeOf(b));
+  return sortedBy(runs, placeOf);
 }
 
 function summaryOf({ db, trials: group }: Recorded, { indexOf, pointOf }: Known): RunSummary | undefined {
@@ -563,12 +567,12 @@ function sharedWith(
   reference: ReadonlyMap<string, number>,
   own: ReadonlyMap<string, number>,
 ): SharedKernels | undefined {
-  const ratios = [...own]
-    .flatMap(([key, seconds]) => {
+  const ratios = ascending(
+    [...own].flatMap(([key, seconds]) => {
       const before = reference.get(key);
       return before === undefined ? [] : [seconds / before];
-    })
-    .sort((a, b) => a - b);
+    }),
+  );
   const ratio = ratios[ratios.length >> 1];
   return ratio === undefined ? undefined : { count: ratios.length, ratio };
 }

@@ -5,6 +5,7 @@
  */
 
 import type { Candidate } from "../../abstraction/candidate.ts";
+import { sortedBy } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import { levelOf, type Target } from "../../abstraction/machine.ts";
@@ -118,5 +119,5 @@ function* rankInSteps(
       drawn.set(space.key(candidate), { computation, candidate, mapping: space.mappingOf(candidate), prediction });
     if (i % DRAWS_A_STEP === 0 && (yield { what: "schedules", done: i, of: draws }) && drawn.size > 0) break;
   }
-  return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
+  return sortedBy(drawn.values(), (a) => a.prediction.seconds).slice(0, count);
 }

@@ -19,7 +19,7 @@ import {
   isMappedOnGpu,
   type MappedCandidate,
 } from "../../abstraction/candidate.ts";
-import { sumOf, upTo } from "../../abstraction/collections.ts";
+import { ascending, sortedBy, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../../abstraction/computation.ts";
 import { attempt } from "../../abstraction/error.ts";
 import { printEquation } from "../../abstraction/expression.ts";
@@ -129,8 +129,7 @@ function nearestOf(db: Database, sought: Sought): readonly Computation[] {
     const distance = distanceBetween(computation, other);
     if (key !== computationKey(computation) && distance !== undefined) others.set(key, { other, distance });
   }
-  return [...others.values()]
-    .sort((a, b) => a.distance - b.distance)
+  return sortedBy(others.values(), (a) => a.distance)
     .slice(0, COMPUTATIONS)
     .map(({ other }) => other);
 }
@@ -222,7 +221,7 @@ export function transferredTo(
   for (const trials of groupBy(own.length > 0 ? own : near.filter(({ isOwn }) => !isOwn), ({ of }) => of)) {
     const least = Math.min(...trials.map(({ seconds }) => seconds));
     const ratioOf = ({ seconds, costs }: NearTrial): number => seconds / apply(prior, costs);
-    const ratios = trials.map(ratioOf).sort((a, b) => a - b);
+    const ratios = ascending(trials.map(ratioOf));
     const middle = ratios[ratios.length >> 1] ?? 1;
     for (const one of trials) {
       const candidate = one.seconds <= SLOWER * least ? space.carried(one.candidate, one.mapping) : undefined;
@@ -234,7 +233,7 @@ export function transferredTo(
       if (!expected.has(key)) expected.set(key, { id: one.trial.id, candidate, seconds });
     }
   }
-  const ranked = [...expected.values()].sort((a, b) => a.seconds - b.seconds);
+  const ranked = sortedBy(expected.values(), (a) => a.seconds);
   const chosen: Transferred[] = [];
   for (const one of ranked) {
     if (chosen.length === MOST_TRANSFERRED) break;

@@ -7,7 +7,7 @@
  */
 
 import { z } from "zod";
-import { groupsOf } from "../../abstraction/collections.ts";
+import { groupsOf, sortedBy } from "../../abstraction/collections.ts";
 import { MachineFault, NotFoundError, UsageError } from "../../abstraction/error.ts";
 import {
   type Database,
@@ -217,10 +217,10 @@ export class Watch {
       processOf(process, searches, now),
     );
     const going = new Set(processes.flatMap(({ searches }) => searches.map(({ id }) => id)));
-    const left = [...this.followed.values()]
-      .filter((search) => isRunning(search) && !going.has(search.run.id))
-      .map(leftOf)
-      .sort((a, b) => b.started - a.started);
+    const left = sortedBy(
+      [...this.followed.values()].filter((search) => isRunning(search) && !going.has(search.run.id)).map(leftOf),
+      (a) => -a.started,
+    );
     return { source: this.path, version: VERSION, now, trouble: this.fault, processes, left };
   }
 }

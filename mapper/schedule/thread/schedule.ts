@@ -6,6 +6,7 @@
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
+import { sortedBy } from "../../../abstraction/collections.ts";
 import { type Axis, summedIn, targetOf } from "../../../abstraction/computation.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { registersProblem } from "../grid-context.ts";
@@ -44,7 +45,7 @@ export function dealtLoops({ loops }: ThreadContext, schedule: ThreadSchedule): 
     return { lanes, warps, each, rest: Math.ceil(l.extent / (lanes * warps * each)) };
   };
   const summed = summedIn(loops);
-  const longest = summed.toSorted((a, b) => partsOf(b).rest - partsOf(a).rest)[0];
+  const longest = sortedBy(summed, (a) => -partsOf(a).rest)[0];
   return loops.map((l) => {
     const { rest, ...parts } = partsOf(l);
     const split = l === longest ? Math.min(schedule.split, rest) : 1;
