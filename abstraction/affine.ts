@@ -22,6 +22,7 @@ import {
   borderOp,
   compareOp,
   type Expr,
+  exprsByName,
   extentOfBorder,
   integerOp,
   number,
@@ -256,6 +257,12 @@ export function evaluateIndex(e: Expr, point: Extents): number {
   }
 }
 
+/** The value that the conditions around it choose at a point. */
+export function chosenAt(e: Expr, point: Extents): Expr {
+  if (e.kind !== "select") return e;
+  return chosenAt(evaluateIndex(e.condition, point) !== 0 ? e.whenTrue : e.whenFalse, point);
+}
+
 /** The greatest common divisor; gcd(a, 0) is |a|. */
 export function gcd(a: number, b: number): number {
   return b === 0 ? Math.abs(a) : gcd(b, a % b);
@@ -349,7 +356,7 @@ export function addressOf(
   { dims, storage }: { readonly dims: readonly Dimension[]; readonly storage: Expr },
   index: readonly Expr[],
 ): Expr {
-  return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
+  return substitute(storage, exprsByName(namesOf(dims), index), "index");
 }
 
 /** The digits of a number below the product of their extents, the last one fastest: the inverse of {@link fuseRowMajor}. */

@@ -26,7 +26,7 @@ import {
   axesOf,
   type Equation,
   type Expr,
-  number,
+  exprsByName,
   plainAxes,
   printAccess,
   printExpr,
@@ -159,7 +159,7 @@ export function needed(equation: Equation, { where, ...epilogue }: Equation): Eq
 export function kept({ target }: Equation, epilogue: Equation): readonly Expr[] {
   if (epilogue.where === undefined) return [];
   const axes = elementAxes(epilogue, target.tensor);
-  const places = new Map(axes.map((name, d) => [name, target.index[d] ?? number(0)]));
+  const places = exprsByName(axes, target.index);
   return substituteEach(conjunctsOf(epilogue.where), places);
 }
 
@@ -190,7 +190,7 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
 /** The epilogue as the one statement that stores an element. `index` is the element's index, and `held` replaces the sum. */
 export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], held: Expr): Equation {
   const { where } = equation;
-  const axes = new Map(elementAxes(equation, sum.name).map((name, d) => [name, index[d] ?? number(0)]));
+  const axes = exprsByName(elementAxes(equation, sum.name), index);
   const at = (e: Expr): Expr => {
     // Replaced as a whole, because names in the index of `held` are not axes of the epilogue.
     if (e.kind === "access" && e.tensor === sum.name) return held;

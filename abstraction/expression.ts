@@ -442,6 +442,10 @@ export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>, con
 export const substituteEach = (exprs: readonly Expr[], replacements: ReadonlyMap<string, Expr>): Expr[] =>
   exprs.map((e) => substitute(e, replacements, "index"));
 
+/** The expression at each name's place in an index, 0 behind the last. */
+export const exprsByName = (names: readonly string[], index: readonly Expr[]): Map<string, Expr> =>
+  new Map(names.map((name, d) => [name, index[d] ?? number(0)]));
+
 /** An access at another place: axes of its index replaced. */
 export const substituteAccess = (of: Access, replacements: ReadonlyMap<string, Expr>): Access => ({
   ...of,
@@ -601,6 +605,12 @@ export function substituteAxes(equation: Equation, replacements: ReadonlyMap<str
     ...(where !== undefined && { where: again(where) }),
     ...(beside && { beside: beside.map((other) => substituteAxes(other, replacements)) }),
   };
+}
+
+/** Two parts of a sum, a minimum or a maximum. */
+export function joinedBy(op: CombineOp, left: Expr, right: Expr): Expr {
+  if (op !== "max=" && op !== "min=") return { kind: "binary", op: "+", left, right };
+  return { kind: "call", fn: op === "max=" ? "max" : "min", args: [left, right] };
 }
 
 /** An equation that holds only where further conditions do. */

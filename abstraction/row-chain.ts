@@ -37,7 +37,6 @@ import {
   printAccess,
   readsInIndex,
   rewrite,
-  substitute,
   testsElements,
 } from "./expression.ts";
 import type { Part } from "./program.ts";
@@ -242,7 +241,6 @@ function bareAxes(value: Expr): string[] {
 
 /** The row-major number of an element, by how much each loop adds to it; undefined if it is not such a sum. */
 function flatOf({ index }: Access, { dims }: Tensor): ReadonlyMap<string, number> | undefined {
-  const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-  const form = affineForm(substitute(rowMajor(dims), places, "index"));
+  const form = affineForm(addressOf({ dims, storage: rowMajor(dims) }, index));
   return form?.constant === 0 ? form.terms : undefined;
 }

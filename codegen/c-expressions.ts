@@ -8,7 +8,7 @@
  * Bounds that the loops already guarantee are not tested.
  */
 
-import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { addressOf, boundsOf, type Extents } from "../abstraction/affine.ts";
 import { byName, type Optional } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isByteFloat, isInteger, rangeOf } from "../abstraction/dtype.ts";
@@ -24,7 +24,6 @@ import {
   identityOf,
   number,
   printExpr,
-  substitute,
 } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -169,9 +168,7 @@ export class CExpressions {
 
   /** The offset of an element by the storage formula. */
   protected flatOffset({ tensor, index }: Pick<Access, "tensor" | "index">, extents: Extents): Expr {
-    const { dims, storage } = this.described(tensor);
-    const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    return joinedDigits(substitute(storage, places, "index"), extents);
+    return joinedDigits(addressOf(this.described(tensor), index), extents);
   }
 
   /** The address and its conditions as text. */
@@ -215,13 +212,8 @@ export class CExpressions {
             return this.computed(code`${own} * ${own}`, dtype);
           case "min":
           case "max": {
-            const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
-            // With a constant bound, one comparison suffices, which compiles to one instruction.
-            if (e.args[1]?.kind === "number")
-              return this.computed(this.words.called(bound, [type], [first, second]), dtype);
-            if (e.args[0]?.kind === "number")
-              return this.computed(this.words.called(bound, [type], [second, first]), dtype);
-            return this.computed(this.words.called(either, [type], [first, second]), dtype);
+            const { helper, given } = boundedBy(e, first, second);
+            return this.computed(this.words.called(helper, [type], given), dtype);
           }
           case "abs":
             if (!isInteger(dtype)) return this.computed(code`${this.words.library("fabs", dtype)}(${first})`, dtype);
@@ -363,4 +355,16 @@ type LibraryFunction = "fabs" | "rint" | "fmod" | FloatFunction;
 /** The type in which C computes. */
 function calculationType(dtype: DType): CType {
   return ROUNDED.has(dtype) ? "float" : C_TYPES[dtype];
+}
+
+/** The helper that computes a maximum or a minimum, and its arguments: with a constant bound one comparison suffices, which compiles to one instruction. */
+export function boundedBy(
+  { fn, args }: Extract<Expr, { kind: "call" }>,
+  first: Code,
+  second: Code,
+): { readonly helper: "at_least" | "at_most" | "most" | "least"; readonly given: readonly Code[] } {
+  const bound = fn === "max" ? "at_least" : "at_most";
+  if (args[1]?.kind === "number") return { helper: bound, given: [first, second] };
+  if (args[0]?.kind === "number") return { helper: bound, given: [second, first] };
+  return { helper: fn === "max" ? "most" : "least", given: [first, second] };
 }

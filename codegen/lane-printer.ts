@@ -30,6 +30,7 @@ import {
   comparesElements,
   type Equation,
   type Expr,
+  joinedBy,
   minus,
   number,
   plus,
@@ -175,19 +176,8 @@ function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): 
 
 /** The value combined with the target's previous value, as one expression. */
 export function joinedValue({ target, op, value }: Equation): Expr {
-  switch (op) {
-    case "=":
-      return value;
-    case "+=":
-      return { kind: "binary", op: "+", left: target, right: value };
-    case "max=":
-    case "min=":
-      return { kind: "call", fn: op === "max=" ? "max" : "min", args: [target, value] };
-    case "sat+=":
-      return internal("lanes do not saturate");
-    default:
-      return op satisfies never;
-  }
+  if (op === "sat+=") internal("lanes do not saturate");
+  return op === "=" ? value : joinedBy(op, target, value);
 }
 
 /** The target's previous value combined with a scalar, as C. */

@@ -193,10 +193,11 @@ export abstract class VectorExpressions extends LanePrinter {
       isInteger(dtype) || !this.fuses() ? undefined : factorsIn(e);
     const after = product(right);
     const before = product(left);
-    if (op === "+" && after) return this.operation("a*b+c", [of(after[0]), of(after[1]), of(left)], dtype, context);
-    if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);
-    if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);
-    if (op === "-" && before) return this.operation("a*b-c", [of(before[0]), of(before[1]), of(right)], dtype, context);
+    const factors = after ?? before;
+    if (factors && (op === "+" || op === "-")) {
+      const name = op === "+" ? "a*b+c" : after ? "c-a*b" : "a*b-c";
+      return this.operation(name, [...factors, after ? left : right].map(of), dtype, context);
+    }
     if (op === "%" || op === "^" || (op === "/" && isInteger(dtype)))
       internal(`lanes do not compute "${op}" of ${dtype}`);
     return this.operation(op, [of(left), of(right)], dtype, context);

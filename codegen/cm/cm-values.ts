@@ -20,7 +20,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../../abstraction/source-text.ts";
 import { typeOf } from "../../abstraction/typing.ts";
-import { C_WORDS, CExpressions, type Words } from "../c-expressions.ts";
+import { boundedBy, C_WORDS, CExpressions, type Words } from "../c-expressions.ts";
 
 /** The type of an element in memory. CM language specification, Data Types. */
 const CM_TYPES = {
@@ -229,10 +229,8 @@ export class CmValues extends CExpressions {
         return this.rounded(lane(code`(${first} * ${first})`), dtype);
       case "min":
       case "max": {
-        const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
-        if (e.args[1]?.kind === "number") return lane(code`@${bound}<${type}>(${first}, ${second})`);
-        if (e.args[0]?.kind === "number") return lane(code`@${bound}<${type}>(${second}, ${first})`);
-        return lane(code`@${either}<${type}>(${first}, ${second})`);
+        const { helper, given } = boundedBy(e, first, second);
+        return lane(code`@${helper}<${type}>(${list(given)})`);
       }
       case "abs":
         return this.rounded(lane(code`cm_abs<${type}>(${first})`), dtype);

@@ -28,6 +28,7 @@ import {
   accessesIn,
   axesIn,
   type Expr,
+  exprsByName,
   number,
   plus,
   printExpr,
@@ -205,7 +206,7 @@ export function matrixOf(
   // The instruction applies the swizzle to absolute addresses. So the start is given without the swizzle, wherever in
   // the pattern it is.
   const unmoved = rewrite(storageOf(scratch), (e) => (e.kind === "binary" && e.op === "^" ? e.left : e), "index");
-  const place = new Map(names.map((name, i) => [name, first.index[i] ?? number(0)]));
+  const place = exprsByName(names, first.index);
   const start = shortIndex(substitute(unmoved, place, "index"), extents);
   if (!view || evaluateIndex(start, still) * bytesOf(operand.dtype) !== view.start)
     internal(`${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`);

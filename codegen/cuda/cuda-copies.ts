@@ -336,9 +336,8 @@ function asyncChoice(
 ): Code[] {
   const { c } = context;
   if (value.kind === "access") {
-    const { at: from, guards } = c.place(value, extents, "from");
-    const tested = c.untested(inside, extents, c.guardsOf(value, extents)).map((e) => c.condition(e, extents));
-    return asyncPiece(pieces, value, to, from, [...tested, ...guards], context);
+    const { at: from, guards } = c.placeWhere(value, inside, extents, "from");
+    return asyncPiece(pieces, value, to, from, guards, context);
   }
   if (value.kind !== "select") internal("an asynchronous copy of nothing");
   const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);

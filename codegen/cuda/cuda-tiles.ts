@@ -13,7 +13,7 @@
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
  */
 
-import { type Extents, evaluateIndex, shapeOf } from "../../abstraction/affine.ts";
+import { addressOf, type Extents, evaluateIndex, shapeOf } from "../../abstraction/affine.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
@@ -25,6 +25,7 @@ import {
   axesIn,
   axis,
   type Expr,
+  exprsByName,
   number,
   over,
   plus,
@@ -123,7 +124,7 @@ function drainHeld(
   const { c } = context;
   const all = heldElements(from.intrinsic, from.operand).map((place, e) => ({ place, e }));
   const held = all.slice(range.from, range.to).map(({ place, e }): Held => {
-    const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+    const known = exprsByName(axes, place);
     const target = substituteAccess(equation.target, known);
     const where = substituteEach(conjunctsOf(equation.where), known);
     const { at, guards } = c.placeOf(target, extents);
@@ -190,9 +191,8 @@ function drainQuads(
   const { intrinsic, operand } = from;
   const held = heldElements(intrinsic, operand);
   const dtype = c.dtypes[equation.target.tensor] ?? "f16";
-  const known = (place: readonly Expr[]): Map<string, Expr> => new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
   const result = (e: number): Code => {
-    const value = substitute(equation.value, known(held[e] ?? []));
+    const value = substitute(equation.value, exprsByName(axes, held[e] ?? []));
     return withElement(c, from, e, () => c.value(value, dtype, extents));
   };
   const besides = besideSums(equation, from, c);
@@ -202,7 +202,10 @@ function drainQuads(
     for (const half of [0, 1]) {
       const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
       const quadLane = remainder(axis(LANE), QUAD);
-      const places = known([row, shortIndex(plus(column, times(6, quadLane)), { [LANE]: lanesOf(intrinsic) })]);
+      const places = exprsByName(axes, [
+        row,
+        shortIndex(plus(column, times(6, quadLane)), { [LANE]: lanesOf(intrinsic) }),
+      ]);
       const index = substituteEach(equation.target.index, places);
       const where = substituteEach(conjunctsOf(equation.where), places);
       groups.push({ first: 4 * block + 2 * half, to: c.placeWhere({ ...equation.target, index }, where, extents) });
@@ -259,9 +262,10 @@ function drainMatrices(
   const held = heldElements(from.intrinsic, from.operand);
   const { target, value } = equation;
   const dtype = c.dtypes[target.tensor] ?? "f16";
-  const known = (place: readonly Expr[]): Map<string, Expr> => new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
   const bits = (e: number): Code => {
-    const result = withElement(c, from, e, () => c.value(substitute(value, known(held[e] ?? [])), dtype, extents));
+    const result = withElement(c, from, e, () =>
+      c.value(substitute(value, exprsByName(axes, held[e] ?? [])), dtype, extents),
+    );
     return code`(unsigned)${dtype === "s16" ? code`(uint16_t)(${result})` : result}`;
   };
   const inColumns = upTo(held.length / 2).slice(columns.from / WORD_COLUMNS, columns.to / WORD_COLUMNS);
@@ -271,7 +275,10 @@ function drainMatrices(
   return upTo(Math.ceil(words.length / MATRICES)).map((group) => {
     const given = words.slice(MATRICES * group, MATRICES * (group + 1));
     const column = plus(times(8, over(inWarp, ROWS_OF_WARP)), columns.from + WORD_COLUMNS * MATRICES * group);
-    const within = known([row, column].map((e) => shortIndex(e, extents)));
+    const within = exprsByName(
+      axes,
+      [row, column].map((e) => shortIndex(e, extents)),
+    );
     const to = substituteAccess(target, within);
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "row").at}]`;
     return code`@store_${given.length}_matrices(${list([place, ...given])});`;
@@ -300,10 +307,8 @@ interface BesideSum {
 function besideSums({ target, value }: Drain["equation"], { element }: Drained, c: CudaExpressions): BesideSum[] {
   const output = c.tensorNamed(target.tensor);
   if (!output) return [];
-  const lies = (tensor: Tensor, index: readonly Expr[]): string => {
-    const places = new Map(tensor.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    return [...shapeOf(tensor), printExpr(substitute(tensor.storage, places, "index"))].join();
-  };
+  const lies = (tensor: Tensor, index: readonly Expr[]): string =>
+    [...shapeOf(tensor), printExpr(addressOf(tensor, index))].join();
   const read = accessesIn(value).filter(({ tensor }) => tensor !== element);
   return read.flatMap(({ tensor: name, index }, i) => {
     const tensor = c.tensorNamed(name);

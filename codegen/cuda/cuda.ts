@@ -305,7 +305,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   }
 
   above(loop: Loop): Code[] {
-    return printStatement(loop).map((line) => code`// ${commentText(line)}`);
+    return noted(loop);
   }
 
   /** Executed by one lane of every warp. */
@@ -327,7 +327,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   copy(statement: Copy, extents: Extents): Code[] {
     const copied =
       statement.transfer === "engine" ? this.stores(statement, extents) : printCopy(statement, this.context, extents);
-    return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...copied];
+    return [...noted(statement), ...copied];
   }
 
   /** Executed by the first thread of a team. */
@@ -367,7 +367,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
     const conditions = present([!this.alone && code`threadIdx.x == 0`, when && c.condition(when, extents)]);
     const lines = [code`@expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
-    return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
+    return [...noted(statement), ...guarded(conditions, lines, true)];
   }
 
   await({ arrival, use, when }: Of<"await">, extents: Extents): Code[] {
@@ -414,6 +414,9 @@ function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pen
   if (!asynchronous) internal(`${name} is not asynchronous`);
   return fillTemplate(asynchronous[what], { pending: code`${pending}` });
 }
+
+/** A statement as the notation writes it, in comments. */
+const noted = (s: Statement): Code[] => printStatement(s).map((line) => code`// ${commentText(line)}`);
 
 const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;
 

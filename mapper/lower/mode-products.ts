@@ -14,7 +14,7 @@
  * such products (network/winograd.ts).
  */
 
-import { evaluateIndex, splitRowMajor } from "../../abstraction/affine.ts";
+import { chosenAt, splitRowMajor } from "../../abstraction/affine.ts";
 import { indicesOf, isDefined, product, unique, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import {
   type Axis,
@@ -345,8 +345,7 @@ class Lowering {
 
 function numberAt({ value, summed, kept }: Mode, row: number, column: number): number {
   const point = { [summed]: column, [kept]: row };
-  let e = value;
-  while (e.kind === "select") e = evaluateIndex(e.condition, point) !== 0 ? e.whenTrue : e.whenFalse;
+  const e = chosenAt(value, point);
   if (e.kind !== "number") internal("a matrix holds numbers");
   return e.value;
 }

@@ -5,7 +5,7 @@
  *     for i in 0..1: sums[i] = sums[i] + sums[i+1]
  */
 
-import { type Access, access, axis, type Equation, type Expr, plus } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Equation, type Expr, joinedBy, plus } from "../../abstraction/expression.ts";
 import { loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 
 /** Bytes of partial sums: four vectors of 64 bytes hide the latency of an addition. */
@@ -13,11 +13,7 @@ export const PARTIAL_BYTES = 256;
 
 /** The assignment that joins a value to a sum. */
 export function combine(op: Equation["op"], sum: Access, value: Expr): Equation {
-  const joined: Expr =
-    op === "+="
-      ? { kind: "binary", op: "+", left: sum, right: value }
-      : { kind: "call", fn: op === "max=" ? "max" : "min", args: [sum, value] };
-  return { target: sum, op: "=", value: op === "=" ? value : joined };
+  return { target: sum, op: "=", value: op === "=" ? value : joinedBy(op, sum, value) };
 }
 
 /** Loops that combine `steps` partial sums in the first of them. */

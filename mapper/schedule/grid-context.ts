@@ -6,7 +6,7 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { boundsOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
+import { addressOf, boundsOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { hasName, memoisedBy, namesOf, upTo, withName } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
@@ -307,12 +307,12 @@ function computedRun(
 /** Offset of the element that each neighbour along a dimension reads, with other loops at 0. */
 function placesOf({ index }: Access, { loops, weights, extent }: LoopDimension, tensor: Tensor): readonly number[] {
   const axes = index.flatMap(axesIn).map((name) => [name, loops.findIndex((l) => l.name === name)] as const);
+  const place = addressOf(tensor, index);
   return upTo(extent).map((fused) => {
     const at = Object.fromEntries(
       axes.map(([name, i]) => [name, Math.floor(fused / (weights[i] ?? extent)) % (loops[i]?.extent ?? 1)]),
     );
-    const places = tensor.dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), at)] as const);
-    return evaluateIndex(tensor.storage, Object.fromEntries(places));
+    return evaluateIndex(place, at);
   });
 }
 

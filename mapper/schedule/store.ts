@@ -10,12 +10,11 @@
  */
 
 import { z } from "zod";
-import { evaluateIndex } from "../../abstraction/affine.ts";
+import { addressOf, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { number } from "../../abstraction/expression.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
@@ -101,14 +100,13 @@ function countSectors(context: GridContext): number {
   const { computation } = mapping;
   const output = outputOf(computation);
   const bytes = bytesOf(output.dtype);
-  const { index } = storingEquation(computation).target;
+  const place = addressOf(output, storingEquation(computation).target.index);
   const origin = Object.fromEntries(computation.axes.map((a) => [a.name, 0]));
   const counters = ({ dimension }: GridAxis, fused: number): (readonly [string, number])[] =>
     dimension?.loops.map((l, i) => [l.name, Math.floor(fused / (dimension.weights[i] ?? 1)) % l.extent] as const) ?? [];
   const sectorOf = (row: number, column: number): number => {
     const point = { ...origin, ...Object.fromEntries([...counters(rows, row), ...counters(columns, column)]) };
-    const place = output.dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), point)] as const);
-    return Math.floor((evaluateIndex(output.storage, Object.fromEntries(place)) * bytes) / SECTOR_BYTES);
+    return Math.floor((evaluateIndex(place, point) * bytes) / SECTOR_BYTES);
   };
   const [down, across] = [rows, columns].map((a) => upTo(Math.min(PATCH, a.elements)));
   // Contiguous pairs are written by one instruction, other pairs by two.

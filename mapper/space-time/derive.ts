@@ -26,6 +26,7 @@ import {
   type Equation,
   type Expr,
   identityOf,
+  joinedBy,
   minus,
   number,
   printAccess,
@@ -37,7 +38,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { defineRecurrence, type Recurrence, type SourceLoop } from "../../abstraction/recurrence.ts";
 import { type Design, type TimedVariable, timeSide } from "./design.ts";
-import { chainFrom, joinedBy, outsideBox } from "./flow.ts";
+import { chainFrom, outsideBox } from "./flow.ts";
 import { weights } from "./place.ts";
 import {
   type ArrayLoopOptions,

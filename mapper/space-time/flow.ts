@@ -13,7 +13,7 @@
  * X[c,q-1].
  */
 
-import { affineForm, evaluateIndex, extentsBy, pointsOf } from "../../abstraction/affine.ts";
+import { affineForm, chosenAt, evaluateIndex, extentsBy, pointsOf } from "../../abstraction/affine.ts";
 import { namesOf, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
@@ -152,12 +152,6 @@ export function chainFrom(
   );
 }
 
-/** Two parts of a sum, a minimum or a maximum. */
-export function joinedBy(op: CombineOp, left: Expr, right: Expr): Expr {
-  if (op !== "max=" && op !== "min=") return { kind: "binary", op: "+", left, right };
-  return { kind: "call", fn: op === "max=" ? "max" : "min", args: [left, right] };
-}
-
 /** The operation and both sides of a sum, a minimum or a maximum. */
 export function joinIn(value: Expr): { readonly op: SumOp; readonly sides: readonly Expr[] } | undefined {
   if (value.kind === "binary" && value.op === "+") return { op: "+=", sides: [value.left, value.right] };
@@ -264,7 +258,7 @@ function sumOf(
         term = chain.term;
       }
       let leaf = chain.from;
-      while (leaf.kind === "select") leaf = evaluateIndex(leaf.condition, point) !== 0 ? leaf.whenTrue : leaf.whenFalse;
+      leaf = chosenAt(leaf, point);
       if (leaf.kind === "number") return leaf.value === identity;
       if (leaf.kind !== "access") return false;
       const distance = distanceIn(leaf, loops.length);

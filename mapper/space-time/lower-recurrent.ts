@@ -76,6 +76,7 @@ import {
   comparesElements,
   type Expr,
   identityOf,
+  joinedBy,
   minus,
   number,
   over,
@@ -99,7 +100,6 @@ import {
 import { typeOf } from "../../abstraction/typing.ts";
 import { ZMM } from "../../targets/x86.ts";
 import { decided, type Ranges, undecided } from "./decided.ts";
-import { joinedBy } from "./flow.ts";
 import { laneNest } from "./lane-files.ts";
 import { arrayDependences, joinedIn, type Recurrent } from "./recurrent.ts";
 

@@ -54,6 +54,7 @@ import {
   compare,
   type Expr,
   identityOf,
+  joinedBy,
   minus,
   number,
   printAccess,
@@ -70,7 +71,7 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
 import { chained, lengthAlong } from "./design.ts";
-import { chainFrom, distanceIn, type Flows, flowsOf, joinedBy, type Outcome, outsideBox, type SumOp } from "./flow.ts";
+import { chainFrom, distanceIn, type Flows, flowsOf, type Outcome, outsideBox, type SumOp } from "./flow.ts";
 import { reorderFlows, tileFlows } from "./interchange.ts";
 import { laneNest } from "./lane-files.ts";
 import { Places } from "./place.ts";
