@@ -15,7 +15,7 @@
 
 import { affineForm, type Extents, offendingPart } from "./affine.ts";
 import { withName } from "./collections.ts";
-import { type Axis, type Computation, keptIn, type Tensor } from "./computation.ts";
+import type { Axis, Computation, Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import { UsageError } from "./error.ts";
 import {
@@ -165,7 +165,7 @@ export function kept({ target }: Equation, epilogue: Equation): readonly Expr[] 
 
 /** @throws UsageError when an element of the sum is computed by no point, or by several */
 export function checkEveryElementOnce(subject: string, target: Access, sum: Tensor, axes: readonly Axis[]): void {
-  const spatial = keptIn(axes);
+  const spatial = axes.filter((a) => a.kind === "spatial");
   const seen = new Set<string>();
   const whole = target.index.every((e, d) => {
     // Digits of one number, the fastest first: g*16+k with 16 steps of k.

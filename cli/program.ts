@@ -7,7 +7,6 @@
  */
 
 import type { Command } from "commander";
-import { namesOf } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { EXIT_MEANINGS } from "../abstraction/exit-codes.ts";
 import { visible } from "../abstraction/text.ts";
@@ -220,7 +219,7 @@ function exitCodes(): string[] {
 }
 
 function namesOfCommands(): readonly string[] {
-  return namesOf(COMMANDS);
+  return COMMANDS.map((command) => command.name);
 }
 
 /** @throws UsageError when the command is not the first word, is written in capitals, or belongs to another command */

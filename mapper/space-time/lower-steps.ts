@@ -171,9 +171,9 @@ function judged<S>(
   problemOf: (steps: Steps, schedule: S) => LaneRefusal | undefined,
 ): Steps {
   const steps = stepsOf(computation);
-  if (!isSteps(steps)) throw new Error(`internal: lowered without steps: ${steps.because}`);
+  if (!isSteps(steps)) internal(`lowered without steps: ${steps.because}`);
   const problem = problemOf(steps, schedule);
-  if (problem) throw new Error(`internal: ${problem.because}`);
+  if (problem) internal(`${problem.because}`);
   return steps;
 }
 

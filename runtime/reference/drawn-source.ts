@@ -8,11 +8,12 @@
  */
 
 import { pointsIn, rowMajor } from "../../abstraction/affine.ts";
-import { mapValues, present } from "../../abstraction/collections.ts";
+import { mapValues, namesOf, present } from "../../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
   inputsOf,
+  keptIn,
   liesRowMajor,
   memoryElements,
   outputOf,
@@ -81,7 +82,7 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
  * a file for every input, and the output file.
  */
 export function valuesSource(computation: Computation): ReferenceProgram {
-  const all = new Set(inputsOf(computation).map(({ name }) => name));
+  const all = new Set(namesOf(inputsOf(computation)));
   return programOf(computation, computation.time ? PLANES : DOUBLES, LANES.doubles, all, 0);
 }
 
@@ -160,7 +161,7 @@ function programOf(
   // With an epilogue, sums are not stored.
   const isHeld = (t: Tensor): boolean => low.has(t.name) || (epilogue !== undefined && t.name === target.name);
   const inputs = inputsOf(computation).map((tensor, i) => ({ tensor: form.inFile(tensor), i }));
-  const read = new Set(inputsOf(sum).map(({ name }) => name));
+  const read = new Set(namesOf(inputsOf(sum)));
   const shared = sharedAxis(laid);
   const compute = shared
     ? code`in_parts(threads, ${shared.extent}, [](Int first, Int last) { it.compute_part(first, last); });`
@@ -295,7 +296,7 @@ static Point point;`;
 /** Compares sums at the ends of the loops and at random places with those of plain loops. */
 function checkedByPoints(sum: Computation, inputs: readonly { readonly tensor: Tensor; readonly i: number }[]): Code[] {
   const target = targetOf(sum);
-  const spatial = sum.axes.filter((a) => a.kind === "spatial");
+  const spatial = keptIn(sum.axes);
   const terms = pointCount(sum) / pointsIn(spatial);
   const count = Math.min(CHECKED_OUTPUTS[1], Math.max(CHECKED_OUTPUTS[0], Math.ceil(CHECKED_TERMS / terms)));
   const held = dataName(target.name);
@@ -334,7 +335,7 @@ export function isFinishedByProgram(computation: Computation, isExact: boolean):
   const { value } = epilogue.equation;
   if (beside.length > 0 || !isElementwise(epilogue.equation) || !sharedAxis(epilogue) || callsLibrary(value))
     return false;
-  const read = new Set(inputsOf(sum).map(({ name }) => name));
+  const read = new Set(namesOf(inputsOf(sum)));
   if (inputsOf(epilogue).some(({ name }) => read.has(name))) return false;
   const types = mapValues(epilogue.tensors, ({ dtype }) => dtype);
   return isExact || neverTurns(value, targetOf(sum).name, types);
