@@ -570,8 +570,7 @@ class Lowering {
         memory: { ...memory, base: substitute(memory.base, within, "index") },
       } as const;
       if (each * steps === zeros.tiles) return [store];
-      if (step.kind === "number") return step.value * each + n < zeros.tiles ? [store] : [];
-      return [{ kind: "when", condition: compare("<", tile, zeros.tiles), body: [store], otherwise: [] }];
+      return when(tile.kind === "number" ? tile.value < zeros.tiles : compare("<", tile, zeros.tiles), [store]);
     });
     return when(not(this.conditions.takesPart(this.stretchIn(of))), stores);
   }

@@ -103,6 +103,7 @@ import {
   type Statement,
   type VectorFile,
 } from "../../abstraction/loop-nest.ts";
+import { when } from "../match/conditions.ts";
 import { LaneFiles } from "./lane-files.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import { inBlock, keptRows, linesOf, overwrites, shiftsOf } from "./step-lines.ts";
@@ -284,20 +285,13 @@ class StepLoops extends StepPasses<StepSchedule> {
   }
 
   /** The columns of a row: whole vectors where all neighbours are inside, single columns elsewhere. */
-  private columns(level: Level, isInterior: boolean): readonly Statement[] {
+  private columns(level: Level): readonly Statement[] {
     // Rows at the plane's border are tested.
-    if (level.from.step === undefined && !isInterior) {
-      const tests = this.rows.flatMap((along, d) => {
-        const place = level.places[d];
-        return along.border === "zero" && along.reach > 0 && place
-          ? [between(place, along.reach, along.extent - along.reach)]
-          : [];
-      });
-      const condition = allOf(tests);
-      if (condition)
-        return [{ kind: "when", condition, body: this.columns(level, true), otherwise: this.line(level, false) }];
-    }
-    return this.line(level, true);
+    const tests = this.rows.map(({ border: how, reach, extent }, d) => {
+      const place = level.from.step === undefined && how === "zero" && reach > 0 && level.places[d];
+      return place && between(place, reach, extent - reach);
+    });
+    return when(allOf(tests) ?? true, this.line(level, true), this.line(level, false));
   }
 
   /**
@@ -548,7 +542,7 @@ class StepLoops extends StepPasses<StepSchedule> {
     const { swept, tiles } = this;
     const from = { name: first };
     const to = { name: last };
-    if (!swept) return this.columns({ depth, places: [], from, to }, false);
+    if (!swept) return this.columns({ depth, places: [], from, to });
     const { threads } = this.schedule;
     const share = Math.ceil(swept.extent / threads);
     const row = this.names.fresh("row");
@@ -616,13 +610,13 @@ class StepLoops extends StepPasses<StepSchedule> {
       const body = each([q, j]);
       if (halo.kind === "number") return [loop(inner, high + 2 * halo.value, body)];
       const condition = compare("<", axis(inner), plus(high, times(2, halo)));
-      return [loop(inner, high + 2 * (depth - 2) * tiled.reach, [{ kind: "when", condition, body, otherwise: [] }])];
+      return [loop(inner, high + 2 * (depth - 2) * tiled.reach, when(condition, body))];
     };
     const zeros = (along: PlaneAxis | undefined, places: readonly Expr[]): readonly Statement[] =>
       isLast || along?.border !== "zero" ? [] : this.zeros(level(places));
     const rows = (places: readonly Expr[], on = 0) =>
-      this.within(tiled, places[1], isLast, this.columns(level(places, on), false), zeros(tiled, places));
-    const beyond = (places: readonly Expr[]) => (isLast || swept.border !== "zero" ? [] : zeros(swept, places));
+      this.within(tiled, places[1], isLast, this.columns(level(places, on)), zeros(tiled, places));
+    const beyond = (places: readonly Expr[]) => zeros(swept, places);
     const single = (places: readonly Expr[], on = 0) =>
       this.within(swept, places[0], isLast, rows(places, on), beyond(places));
     const body =
@@ -630,8 +624,8 @@ class StepLoops extends StepPasses<StepSchedule> {
         ? this.twoPlanes(tiled, level([q, origin]), times(tiled.reach, minus(depth, s)), single)
         : this.within(swept, q, isLast, over(rows), over(beyond));
     const first = times(2 * swept.reach, minus(s, 1));
-    if (this.chunk.kind === "number" || (first.kind === "number" && first.value === 0)) return body;
-    return [{ kind: "when", condition: compare(">=", turn, first), body, otherwise: [] }];
+    const isWhole = this.chunk.kind === "number" || (first.kind === "number" && first.value === 0);
+    return when(isWhole || compare(">=", turn, first), body);
   }
 
   /**
@@ -658,13 +652,11 @@ class StepLoops extends StepPasses<StepSchedule> {
       between(q, beside, (this.swept?.extent ?? 1) - 1 - beside),
       between(j, 1 + beside, tiled.extent - beside),
     ].reduce(and, isFirst);
-    const when = (condition: Expr, body: readonly Statement[], otherwise: readonly Statement[] = []) =>
-      ({ kind: "when", condition, body, otherwise }) as const;
     const ahead = level.ahead && { ...level.ahead, places: [level.ahead.places[0] ?? q, j] };
     const both = this.blocks({ ...level, places: [q, j], ...(ahead && { ahead }) }, true, 2);
     const second = [plus(q, 1), minus(j, 1)];
-    const apart = [when(isFirst, single([q, j], 0)), when(isSecond, single(second, 1))];
-    return [loop(inner, most + 1, [when(inside, both, apart)])];
+    const apart = [...when(isFirst, single([q, j], 0)), ...when(isSecond, single(second, 1))];
+    return [loop(inner, most + 1, when(inside, both, apart))];
   }
 
   /** The statements for a row inside the plane, and for one beyond it. A plane that wraps is extended. */
@@ -676,8 +668,7 @@ class StepLoops extends StepPasses<StepSchedule> {
     beyond: readonly Statement[],
   ): readonly Statement[] {
     const isEverywhere = !along || !place || (isLast ? place.kind === "axis" : along.border === "wrap");
-    if (isEverywhere) return inside;
-    return [{ kind: "when", condition: between(place, 0, along.extent), body: inside, otherwise: beyond }];
+    return when(isEverywhere || between(place, 0, along.extent), inside, beyond);
   }
 }
 

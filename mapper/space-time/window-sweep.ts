@@ -35,6 +35,7 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { assign, FreshNames, type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
+import { when } from "../match/conditions.ts";
 import { LaneFiles, laneNest } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 
@@ -270,7 +271,7 @@ class SweepWriter {
         if (taps.length === 0) return [];
         const products = this.files.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
         const test = isTested(taps.length, this.schedule) ? this.inSweep(0, this.ahead - 1, behind) : undefined;
-        return test ? [{ kind: "when", condition: test, body: [products], otherwise: [] }] : [products];
+        return when(test ?? true, [products]);
       });
   }
 
