@@ -16,6 +16,7 @@ import { TENSOR } from "./tensor.ts";
 
 export { type OperandTypes, parseDataTypes, printDataTypes } from "./data-types.ts";
 export {
+  checkOperator,
   constantValues,
   defineOperator,
   type InstantiateOptions,

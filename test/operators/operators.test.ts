@@ -14,6 +14,7 @@ import { printExpr } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import {
+  checkOperator,
   constantValues,
   defineOperator,
   type InstantiateOptions,
@@ -275,9 +276,12 @@ describe("the table", () => {
     expect(new Set(suite.map((c) => c.op)).size).toBe(15);
   });
 
+  it.each(OPERATORS)("has a row whose parts fit together: $name", checkOperator);
+
   it("refuses a row that does not describe a tensor", () => {
     const row = { name: "copy", summary: "", parameters: {}, equation: "y[i] = x[i]", axes: { i: "8" } };
-    expect(() => defineOperator({ ...row, tensors: { y: { type: "sum" } } })).toThrow("does not describe tensor x");
+    const incomplete = defineOperator({ ...row, tensors: { y: { type: "sum" } } });
+    expect(() => checkOperator(incomplete)).toThrow("does not describe tensor x");
   });
 });
 
