@@ -32,7 +32,6 @@ import { compilerHere } from "../support/here.ts";
 import { recordPlain } from "../support/packages.ts";
 import { operation } from "../support/subjects.ts";
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const shop = workshop();
 afterAll(() => shop.remove());
 afterEach(() => vi.restoreAllMocks());

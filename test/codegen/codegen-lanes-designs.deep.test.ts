@@ -3,7 +3,7 @@
  * their equation.
  */
 
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
 import { elementCount, inputsOf } from "../../abstraction/computation.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../../mapper/space-time/derive.ts";
@@ -18,8 +18,6 @@ import { nativeTarget } from "../../targets/index.ts";
 import { convolution1d, convolution2d, FORMS, type LaneProgram, wrongEmulated } from "../support/space-time.ts";
 
 /** Compilers on a busy machine. */
-vi.setConfig({ testTimeout: 120_000 });
-
 /** All twelve designs of a 1-D convolution by name, and SBM and FBS of a 2-D one, whose steps are p + KP*q. */
 function designs(forms: readonly LowerOptions[]): LaneProgram[] {
   const line = arrayPass(convolution1d(16, 5));

@@ -3,7 +3,7 @@
  * the interpreter.
  */
 
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
@@ -23,8 +23,6 @@ import { sourceOf } from "../support/source.ts";
 import { stated } from "../support/subjects.ts";
 
 /** Compilers on a busy machine. */
-vi.setConfig({ testTimeout: 120_000 });
-
 /** A language, with the vectors of it that are not those of AVX-512. */
 type Dialect = LaneLanguage | "c++ of AVX2";
 const DIALECTS: readonly Dialect[] = ["c++", "c++ of AVX2", "cuda", "cm", "opencl", "sycl"];

@@ -7,7 +7,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import ts from "typescript";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
@@ -45,8 +45,6 @@ import { inFull } from "../support/slow.ts";
 import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "../support/space-time.ts";
 import { mappingsOnto, rowNamed, smallIntegers } from "../support/subjects.ts";
 import { windowSchedule } from "../support/window.ts";
-
-vi.setConfig({ testTimeout: 300_000 });
 
 const folder = scratchFolder("automap names ");
 compileOnce(inFull([], ["-O1"]));

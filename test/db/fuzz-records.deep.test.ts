@@ -5,7 +5,7 @@
  * AUTOMAP_TEST_CASES make parts of them that run beside one another.
  */
 
-import { afterAll, describe, expect, it, vi } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import type { DesignCandidate, LaneCandidate } from "../../abstraction/candidate.ts";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -46,7 +46,6 @@ import { processorWatch } from "../support/processor-time.ts";
 import { inFull } from "../support/slow.ts";
 import { operation } from "../support/subjects.ts";
 
-vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
 const shop = workshop();
 afterAll(() => shop.remove());
 

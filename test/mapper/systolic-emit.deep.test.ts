@@ -1,6 +1,6 @@
 /** @file What `automap systolic ... --emit` prints, compiled and run: the whole computation, equal to its equation. */
 
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { readArraySubject } from "../../cli/systolic.ts";
 import type { LaneLanguage } from "../../codegen/lanes.ts";
 import { designOf } from "../../mapper/space-time/design.ts";
@@ -12,8 +12,6 @@ import { wrongEmulated } from "../support/space-time.ts";
 import { parametersIn } from "../support/subjects.ts";
 
 /** Compilers on a busy machine. */
-vi.setConfig({ testTimeout: 120_000 });
-
 interface Case {
   readonly subject: string;
   readonly parameters: string;

@@ -5,7 +5,7 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, describe, expect, it, vi } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
 import type { Graph } from "../../network/graph.ts";
 import { bertBase } from "../../network/models/bert.ts";
@@ -27,8 +27,6 @@ import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 
 compileOnce();
-vi.setConfig({ testTimeout: 300_000 });
-
 const H100 = nvidiaTarget("h100");
 const folder = scratchFolder();
 let compiler: Compiler;

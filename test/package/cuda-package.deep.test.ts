@@ -5,7 +5,7 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { type EmitSubject, packageFiles } from "../../package/index.ts";
 import { findProgram, runChild } from "../../runtime/child.ts";
@@ -26,7 +26,6 @@ import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 
 const root = scratchFolder("automap cuda package ");
-vi.setConfig({ testTimeout: 300_000 });
 const IN_FULL = inFull(true, false);
 
 type Change = (file: string, text: string) => string;

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import ts from "typescript";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { packageFiles } from "../../package/index.ts";
 import { findProgram, runChild } from "../../runtime/child.ts";
@@ -18,9 +18,6 @@ import { operation } from "../support/subjects.ts";
 const root = scratchFolder("automap package ");
 const at = (name: string): string => join(root, name);
 compileOnce();
-
-// Each compiles three files or more, and other tests may compile beside it.
-vi.setConfig({ testTimeout: 120_000 });
 
 const compiler = await compilerHere();
 

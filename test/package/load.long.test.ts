@@ -28,8 +28,6 @@ import { operation, smallIntegers } from "../support/subjects.ts";
 
 const root = scratchFolder("automap load ");
 afterEach(() => vi.unstubAllEnvs());
-// Each compiles three files or more, and other tests may compile beside it.
-vi.setConfig({ testTimeout: 120_000 });
 const cache = join(root, "cache");
 const at = (name: string): string => join(root, name);
 compileOnce(inFull([], ["-O1"]));

@@ -6,15 +6,13 @@
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, expect, it, vi } from "vitest";
+import { beforeAll, expect, it } from "vitest";
 import { spell } from "../../abstraction/source-text.ts";
 import { POOL } from "../../package/pool.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder();
 const program = join(folder, "pool");
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
-
 /** Part p of phase n adds the values that all parts left in phase n - 1; the sums are plain memory, in which the sanitizer sees a race. */
 const SOURCE = `
 #include <sched.h>

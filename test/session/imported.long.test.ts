@@ -31,8 +31,6 @@ import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 import { operation } from "../support/subjects.ts";
 
-// Each compiles three files or more, and other tests may compile beside it.
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const root = scratchFolder("automap imported ");
 const at = (name: string): string => join(root, name);
 compileOnce(inFull([], ["-O1"]));

@@ -10,7 +10,7 @@ import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import ts from "typescript";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, recordTrial, showTrial, type TrialRecord } from "../../db/index.ts";
 import { type EmitSubject, packageFiles } from "../../package/index.ts";
 import { junit } from "../../report/junit.ts";
@@ -30,7 +30,6 @@ import { LANES, recordPlain } from "../support/packages.ts";
 import { inFull } from "../support/slow.ts";
 import { operation } from "../support/subjects.ts";
 
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 const shop = workshop();
 compileOnce(inFull([], ["-O1"]));
 afterAll(() => shop.remove());
