@@ -608,6 +608,7 @@ class StepLoops extends StepPasses<StepSchedule> {
       const inner = this.names.fresh(`${tiled.name}_row`);
       const j = minus(plus(origin, axis(inner)), halo);
       const body = each([q, j]);
+      if (body.length === 0) return [];
       if (halo.kind === "number") return [loop(inner, high + 2 * halo.value, body)];
       const condition = compare("<", axis(inner), plus(high, times(2, halo)));
       return [loop(inner, high + 2 * (depth - 2) * tiled.reach, when(condition, body))];
