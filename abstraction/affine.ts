@@ -451,3 +451,25 @@ export function storageFormula(text: string, dims: readonly Dimension[], subject
   if (min < 0) throw new UsageError(`${subject}: the formula reaches element ${min}`, { source: text });
   return formula;
 }
+
+/**
+ * A formula of values by their number, if each bit of the number adds a fixed amount: `2*(lane%4)` of [0, 2, 4, 6, 0, 2, ...].
+ * @param values a power of two of them; @param of their number
+ */
+export function sumOfBits(values: readonly number[], of: Expr): Expr | undefined {
+  const [origin = 0] = values;
+  const runs: { readonly bit: number; readonly step: number; extent: number }[] = [];
+  for (let bit = 1; bit < values.length; bit *= 2) {
+    const step = (values[bit] ?? 0) - origin;
+    const last = runs.at(-1);
+    if (last && step === last.step * last.extent) last.extent *= 2;
+    else runs.push({ bit, step, extent: 2 });
+  }
+  const digit = (i: number, { bit, extent }: (typeof runs)[number]): number => Math.floor(i / bit) % extent;
+  const isSum = values.every((value, i) => value === runs.reduce((sum, run) => sum + run.step * digit(i, run), origin));
+  if (!isSum) return undefined;
+  return runs.reduce<Expr>(
+    (e, { bit, step, extent }) => plus(e, times(step, remainder(over(of, bit), extent))),
+    number(origin),
+  );
+}

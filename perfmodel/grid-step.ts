@@ -20,14 +20,16 @@ import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
-import { stepsInFlight } from "../mapper/schedule/fragments.ts";
+import { fetchesIn } from "../mapper/schedule/fragments.ts";
 import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { sharersOf } from "../mapper/schedule/multicast.ts";
 import { madeInRegisters, stagedReads } from "../mapper/schedule/narrow.ts";
 import { rolledOf } from "../mapper/schedule/rolled.ts";
+import { runOf } from "../mapper/schedule/runs.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
+import { stepsInFlight } from "../mapper/schedule/stage.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
@@ -43,8 +45,11 @@ export const WARP_CYCLES = 2.5;
  * tensor; to split a fused index into loops, where that changes with the step, and where it is computed before the steps but kept by the thread.
  */
 const PIECE_INSTRUCTIONS = { plain: 3, async: 1.5 } as const;
-/** Warp instructions for an element that is calculated of bytes and scales: PRMT, LOP3, HFMA2 and HMUL2 for two. */
-const MADE_INSTRUCTIONS = 2;
+/**
+ * Warp instructions for an element that is calculated of bytes and scales: PRMT, LOP3, HFMA2 and HMUL2 for two, or three of these and a shift for each
+ * four where half bytes stay in their places.
+ */
+const MADE_INSTRUCTIONS = { moved: 2, inPlace: 1.625 } as const;
 const TEST_INSTRUCTIONS = 6;
 const DIGIT_INSTRUCTIONS = 10;
 const KEPT_DIGIT_INSTRUCTIONS = 6;
@@ -116,24 +121,28 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const read = context.inputs.reduce((bytes, input) => {
     const { operand, kept } = input;
     const held = fragmentsAlong(kept, schedule) * kept.extent * sum.extent * bytesOf(operand.dtype);
-    if (readsShared(operand)) return bytes;
+    if (readsShared(operand) || madeInRegisters(context, schedule, input)) return bytes;
     const conflicts = box?.input === input ? boxReads(context, schedule, box) : conflictsOf(context, schedule, input);
     return bytes + parts * warps * held * conflicts;
   }, 0);
   const gathered = box && !box.inRows ? gatherInstructions(context, schedule, box) * parts * warps : 0;
-  const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8) + gathered;
+  const making = makingOf(context, schedule);
+  // A factor whose neighbours are taken apart is joined anew, a word at a time.
+  const joined = runOf(context, schedule).apart > 1 ? read / LINE_BYTES : 0;
+  const fetches = read / (4 * PIECE_BYTES * 8) + joined + making.instructions + gathered;
+  const instructions = copies.instructions + own * teams + fetches;
 
   // 3. The dependence chain of a block alone.
   const barrier = levelOf(target, "block").barrier;
   // Warpgroups with a separate producer never wait for one another within a step.
   const meeting =
     barrier && schedule.producer === undefined ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
-  const fetches = { inline: parts, ahead: 1, across: 0, rolled: 1 }[schedule.fragments];
+  const waits = { inline: fetchesIn(context, schedule), ahead: 1, across: 0, rolled: 1 }[schedule.fragments];
   const inFlight = stepsInFlight(context, schedule) > 0;
   const awaited = inFlight ? 0 : Math.max(0, latency - issue);
   const chain = intrinsic.asynchronous
     ? own * issue + awaited
-    : parts * Math.max(latency, down * across * issue * quarters) + fetches * FETCH_LATENCY;
+    : parts * Math.max(latency, down * across * issue * quarters) + waits * FETCH_LATENCY;
   const between = meeting + STEP_CYCLES + (WARP_CYCLES * instructions) / warps;
   // With one stage, copies and products alternate; products in flight overlap with everything else.
   const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
@@ -143,7 +152,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   return {
     // While warpgroups wait for one another, the Tensor Cores are idle unless another block keeps them busy.
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
-    shared: read / sharedRate + copies.stores + copies.lines / LINES_PER_CYCLE,
+    shared: read / sharedRate + making.cycles + copies.stores + copies.lines / LINES_PER_CYCLE,
     copies: copies.fetched / cacheRate,
     threads: instructions / ISSUED_PER_CYCLE,
     latency: alone,
@@ -155,6 +164,29 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
 /** Clock under load in Hz; 1 for a target without a clock, so that times are cycles. */
 export function clockOf({ loadedClockHz, clockHz }: Target): number {
   return (loadedClockHz ?? clockHz)?.value ?? 1;
+}
+
+/** Warp instructions of a step, and cycles of shared memory, for the fragments that warps make of what is staged. */
+function makingOf(
+  context: GridContext,
+  schedule: GridSchedule,
+): { readonly instructions: number; readonly cycles: number } {
+  const { inputs, sum, limits } = context;
+  const { elements: run, apart } = runOf(context, schedule);
+  const made = inputs.filter((input) => madeInRegisters(context, schedule, input));
+  const each = made.map((input) => {
+    const elements = (extentOf(input.kept.axis, schedule.tile) * extentOf(sum.axis, schedule.tile)) / limits.lanes;
+    const loads = stagedReads(context, schedule, input).map(({ repeat, dtype }) => {
+      const bytes = Math.ceil(run / repeat) * bytesOf(dtype);
+      const loaded = (elements / run) * Math.ceil(bytes / PIECE_BYTES);
+      return { loaded, cycles: loaded * Math.max(1, (Math.min(bytes, PIECE_BYTES) * limits.lanes) / LINE_BYTES) };
+    });
+    return {
+      instructions: sumOf(loads, (l) => l.loaded) + elements * MADE_INSTRUCTIONS[apart > 1 ? "inPlace" : "moved"],
+      cycles: sumOf(loads, (l) => l.cycles),
+    };
+  });
+  return { instructions: sumOf(each, (e) => e.instructions), cycles: sumOf(each, (e) => e.cycles) };
 }
 
 /** Warp instructions for the fragments of one part of a step. */
@@ -251,7 +283,22 @@ function copiesOf(
       arriving,
       (read) => extentOf(input.kept.axis, schedule.tile) * read.columns * bytesOf(read.dtype),
     );
-    const made = input.reads.length > 0 ? MADE_INSTRUCTIONS * width : 0;
+    if (madeInRegisters(context, schedule, input))
+      return {
+        inputs: [
+          {
+            pieces: copy.accesses / warps,
+            live: copy.live / copy.accesses,
+            over: copy.fetchedBytes / Math.max(1, copy.usedBytes),
+          },
+        ],
+        instructions: (PIECE_INSTRUCTIONS.async * brought) / (PIECE_BYTES * limits.lanes),
+        stores: brought / sharedRate,
+        fetched: brought,
+        lines: 0,
+        wait: latencyOf("group") / hidden,
+      };
+    const made = input.reads.length > 0 ? MADE_INSTRUCTIONS.moved * width : 0;
     const instructions =
       live * (PIECE_INSTRUCTIONS[how] + made + (arriving.length > 0 ? 0 : place.instructions)) +
       (copy.accesses - live) * OUTSIDE_INSTRUCTIONS +
@@ -264,8 +311,8 @@ function copiesOf(
     return {
       inputs: [{ pieces: copy.accesses / warps, live: copy.live / copy.accesses, over }],
       instructions,
-      // The fill for elements outside the tensor is stored too. What warps make in registers is not.
-      stores: madeInRegisters(context, schedule, input) ? 0 : Math.max(copy.accesses, written / sharedRate),
+      // The fill for elements outside the tensor is stored too.
+      stores: Math.max(copy.accesses, written / sharedRate),
       fetched: arriving.length > 0 ? brought : far * place.inside,
       lines: arriving.length > 0 ? 0 : copy.lines * place.inside,
       wait: how === "async" || arriving.length > 0 ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,

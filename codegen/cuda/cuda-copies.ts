@@ -33,7 +33,16 @@ import {
 } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
-import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../../abstraction/source-text.ts";
+import {
+  block,
+  type Code,
+  code,
+  indented,
+  keyOf,
+  type Name,
+  NOTHING,
+  tensorName,
+} from "../../abstraction/source-text.ts";
 import { typeOf as typeOfValue } from "../../abstraction/typing.ts";
 import { allOf, type CExpressions } from "../c-expressions.ts";
 import { guarded } from "../lane-printer.ts";
@@ -44,6 +53,10 @@ import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, st
 
 /** The most bytes that one access of a thread moves. */
 const MOST_BYTES = 16;
+
+/** Bytes of a word, and the unsigned types of words. */
+const WORD = 4;
+const WORDS = { 2: "u16", 4: "u32" } as const;
 
 /** The most pieces of a loop that compilers unroll, so that their loads overlap. */
 const UNROLLED = 4;
@@ -167,14 +180,18 @@ interface Run {
   readonly accesses: readonly Access[];
 }
 
+/** The accesses that depend on the element's number. */
+function movingIn(value: Expr): Access[] {
+  const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
+  return [...new Map(moving.map((a) => [printAccess(a), a])).values()];
+}
+
 /**
- * The accesses that depend on the element's number and can be made as one vector access. Several elements of a piece may read the same:
+ * Those of these accesses that can be made as one vector access. Several elements of a piece may read the same:
  * `w[n,k/2]` for eight k is four elements.
  */
 function runsIn({ c }: CopyContext, value: Expr, width: number, extents: Extents): Run[] {
-  const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
-  const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
-  return distinct.flatMap((access): Run[] => {
+  return movingIn(value).flatMap((access): Run[] => {
     const accesses = upTo(width).map((e) => steppedAccess(access, ELEMENT, e));
     const [first] = accesses;
     if (!first || !insideTogether(c, access, ELEMENT, width, extents)) return [];
@@ -370,7 +387,7 @@ function computedPiece(
     const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
     return guarded(to.guards, [code`${c.memory(target, extents)}[${to.at}] = ${plain};`]);
   }
-  return withLoaded(value, width, context, extents, (lines, loaded) => {
+  return withLoaded(value, width, context, extents, dtype === "f16" && areHalves(value, c), (lines, loaded) => {
     const settled = settledIn(width, context, extents);
     const stored = halfPiece(pieces, context, new Halves(c, loaded, extents), to.at, settled, extents);
     const inOrder = (): Code[] =>
@@ -391,12 +408,17 @@ const settledIn =
   (e) =>
     upTo(width).map((i) => c.settled(stepped(e, ELEMENT, i), extents));
 
-/** Prints what reads elements of loads that are made together. @param print is given these loads, and where each element is */
+/**
+ * Prints what reads elements of loads that are made together.
+ * @param areWords whether what is printed takes words of these loads
+ * @param print is given these loads, and where each element is
+ */
 function withLoaded(
   value: Expr,
   width: number,
   context: CopyContext,
   extents: Extents,
+  areWords: boolean,
   print: (lines: readonly Code[], loaded: ReadonlyMap<string, LoadedAt>) => Code[],
 ): Code[] {
   const { c } = context;
@@ -405,21 +427,32 @@ function withLoaded(
     const from = c.place(first, extents, "from");
     const own = typeOf(c, first);
     const name = tensorName(first.tensor).with(`_piece_${i}`);
+    const bytes = count * bytesOf(own);
+    const word = ([4, 2] as const).find((size) => bytes % size === 0 && size > bytesOf(own));
+    const isZero = from.guards.length === 0 || identityOf(c.computation.equation.op, own) === 0;
+    const inWords = areWords && word !== undefined && isZero;
     for (const [e, access] of accesses.entries())
-      loaded.set(printAccess(access), { name, at: count > 1 ? at[e] : undefined });
-    const type = count > 1 ? pieceType(own, count) : code`${C_TYPES[own]}`;
-    const outside = c.outside(first.tensor, own);
+      loaded.set(printAccess(access), { name, at: count > 1 ? at[e] : undefined, inWords });
+    const [unit, units] = inWords && count > 1 ? [WORDS[word], bytes / word] : [own, count];
+    const type = count > 1 ? pieceType(unit, units) : code`${C_TYPES[own]}`;
+    const outside = inWords ? code`0` : c.outside(first.tensor, own);
     const fill = count > 1 ? code`@filled<${type}>(${outside})` : outside;
     const read =
       count > 1
-        ? vectorAt(context, first, own, count, from.at, extents)
+        ? vectorAt(context, first, unit, units, from.at, extents)
         : code`${c.memory(first, extents)}[${from.at}]`;
     const chosen = from.guards.length === 0 ? read : code`${allOf(from.guards)} ? ${read} : ${fill}`;
     return code`const ${type} ${name} = ${chosen};`;
   });
   c.atHand = (access) => {
     const found = loaded.get(printAccess(access));
-    return found && (found.at === undefined ? code`${found.name}` : code`${found.name}.values[${found.at}]`);
+    if (!found || found.at === undefined) return found && code`${found.name}`;
+    const own = typeOf(c, access);
+    const inWord = found.inWords ? WORD / bytesOf(own) : 1;
+    const word = code`${found.name}.values[${Math.floor(found.at / inWord)}]`;
+    const shift = 8 * bytesOf(own) * (found.at % inWord);
+    const shifted = shift > 0 ? code`(${word} >> ${shift})` : word;
+    return found.inWords ? code`(${C_TYPES[own]})${shifted}` : word;
   };
   try {
     return print(lines, loaded);
@@ -444,6 +477,12 @@ function halfPiece(
   return writtenPiece(code`*(@Piece<uint32_t, ${width / 2}>*)&${c.tensor(target.tensor)}[${to}]`, words, []);
 }
 
+/** Whether values are calculated in f16, two in a word. */
+function areHalves(value: Expr, c: CudaExpressions): boolean {
+  const { value: read } = chosenOf(value);
+  return read.kind === "binary" && typeOfValue(read, c.dtypes) === "f16";
+}
+
 /** Values calculated in f16, in words of two; undefined for others, and if elements are chosen one by one. */
 function halfWords(
   value: Expr,
@@ -454,8 +493,7 @@ function halfWords(
   extents: Extents,
 ): Code[] | undefined {
   const { conditions, value: read, otherwise } = chosenOf(value);
-  const areHalves = read.kind === "binary" && typeOfValue(read, c.dtypes) === "f16";
-  if (!areHalves || !conditions.every((e) => holdsTogether(e, ELEMENT, width, extents))) return undefined;
+  if (!areHalves(value, c) || !conditions.every((e) => holdsTogether(e, ELEMENT, width, extents))) return undefined;
   const wordsOf = (e: Expr): Code[] => {
     const all = settled(e);
     return upTo(width / 2).map((i) => halves.pair([all[2 * i] ?? e, all[2 * i + 1] ?? e]));
@@ -471,26 +509,41 @@ function halfWords(
 }
 
 /**
- * A word of two elements of 16 bits that a lane makes for its register: of one load of each tensor where they read neighbours.
- * @param valueAt the value of an element, by how far it lies behind the first
+ * Words of two elements of 16 bits each that a lane loads, or makes, for its registers: with as few loads as their places in memory allow.
+ * @param valueAt the value of an element of these words, by its number
  */
-export function madeWord(
-  word: Code,
+export function laneWords(
+  words: readonly Code[],
   dtype: DType,
-  valueAt: (behind: Expr) => Expr,
+  valueAt: (element: Expr) => Expr,
   context: CopyContext,
   extents: Extents,
 ): Code[] {
   const { c } = context;
-  const value = valueAt(axis(ELEMENT));
-  const within = { ...extents, [ELEMENT]: PAIR };
-  return withLoaded(value, PAIR, context, within, (lines, loaded) => {
-    const settled = settledIn(PAIR, context, within);
-    const halves = halfWords(value, PAIR, c, new Halves(c, loaded, within), settled, within);
-    const [low, high] = settled(value).map((e) => c.value(e, dtype, within));
-    const made =
-      halves?.[0] ?? code`(unsigned)${low ?? internal("a pair")} | (unsigned)${high ?? internal("a pair")} << 16`;
-    return guarded([], [...lines, code`${word} = ${made};`], true);
+  const isTogether = (width: number): boolean => {
+    const value = valueAt(axis(ELEMENT));
+    const within = { ...extents, [ELEMENT]: width };
+    return runsIn(context, value, width, within).length === movingIn(value).length;
+  };
+  let width = PAIR * words.length;
+  while (width > PAIR && !isTogether(width)) width /= 2;
+  const within = { ...extents, [ELEMENT]: width };
+  return upTo((PAIR * words.length) / width).flatMap((piece) => {
+    const value = valueAt(plus(axis(ELEMENT), width * piece));
+    return withLoaded(value, width, context, within, true, (lines, loaded) => {
+      const settled = settledIn(width, context, within);
+      const halves = new Halves(c, loaded, within);
+      const inWords = halfWords(value, width, c, halves, settled, within);
+      const elements = settled(value);
+      const made = upTo(width / PAIR).map((w): Code => {
+        const [low = value, high = value] = elements.slice(PAIR * w, PAIR * (w + 1));
+        const [first, second] = [low, high].map((e) => c.value(e, dtype, within));
+        const word = inWords?.[w] ?? halves.elements([low, high]);
+        return word ?? code`(unsigned)${first ?? NOTHING} | (unsigned)${second ?? NOTHING} << 16`;
+      });
+      const own = words.slice((piece * width) / PAIR);
+      return guarded([], [...lines, ...made.map((word, w) => code`${own[w] ?? NOTHING} = ${word};`)], true);
+    });
   });
 }
 

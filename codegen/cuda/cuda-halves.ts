@@ -2,7 +2,7 @@
  * @file Values of f16 of a piece of a copy, two in a word (half2). Each operation rounds both as it would round one.
  *
  *     (f16(w[n,k/2] % 16) - 8) * s[n,k/32], (f16(w[n,k/2] / 16) - 8) * s[n,k/32]
- *         bits    1024 + low, 1024 + 16 * high    joined_halves<0x4040>(word_of(w_piece, 0), 0x64) & 0xfff0ff0f
+ *         bits    1024 + low, 1024 + 16 * high    joined_halves<0x4040>(w_piece.values[0], 0x64) & 0xfff0ff0f
  *         - 8     low - 8, high - 8               fma_halves(..., (1, 1/16), (-1032, -72))
  *         * s                                     multiplied_halves(..., spread_half(s))
  *
@@ -10,8 +10,8 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
-import { wrap } from "../../abstraction/dtype.ts";
-import { type Access, type Expr, printAccess } from "../../abstraction/expression.ts";
+import { bytesOf, wrap } from "../../abstraction/dtype.ts";
+import { type Expr, printAccess } from "../../abstraction/expression.ts";
 import { shortBits } from "../../abstraction/short-floats.ts";
 import { type Code, code, hexadecimal, keyOf, type Name } from "../../abstraction/source-text.ts";
 import { typeOf } from "../../abstraction/typing.ts";
@@ -21,6 +21,8 @@ import type { CudaExpressions } from "./cuda-expressions.ts";
 export interface LoadedAt {
   readonly name: Name;
   readonly at: number | undefined;
+  /** Whether the vector is one of words rather than elements. nvcc takes vectors of bytes apart to make words of them. */
+  readonly inWords: boolean;
 }
 
 /** A byte, or half of one, in a word of a loaded vector, or of a variable. */
@@ -77,8 +79,7 @@ export class Halves {
           break;
       }
     }
-    const word = low.kind === "access" && high.kind === "access" ? this.elements(low, high) : undefined;
-    return word ?? this.joined(both);
+    return this.elements(both) ?? this.joined(both);
   }
 
   /** Two values that are computed one by one. */
@@ -90,14 +91,19 @@ export class Halves {
       : code`@joined_halves<0x5410>(${first}, ${second})`;
   }
 
-  /** Neighbours of a vector of f16, which share a word. */
-  private elements(low: Access, high: Access): Code | undefined {
+  /** Elements of 16 bits of one loaded vector. Undefined for other values. */
+  elements([low, high]: Pair): Code | undefined {
+    if (low.kind !== "access" || high.kind !== "access") return undefined;
     const first = this.loaded.get(printAccess(low));
     const second = this.loaded.get(printAccess(high));
-    if (first?.at === undefined || second?.at !== first.at + 1 || first.at % 2 !== 0) return undefined;
-    return first.name.id === second.name.id && this.c.dtypes[low.tensor] === "f16"
-      ? code`@word_of(${first.name}, ${first.at / 2})`
-      : undefined;
+    if (first?.at === undefined || second?.at === undefined || first.name.id !== second.name.id) return undefined;
+    const dtype = this.c.dtypes[low.tensor];
+    if (dtype === undefined || bytesOf(dtype) !== 2 || !first.inWords) return undefined;
+    const wordOf = ({ name }: LoadedAt, at: number): Code => code`${name}.values[${Math.floor(at / 2)}]`;
+    const word = wordOf(first, first.at);
+    if (second.at === first.at + 1 && first.at % 2 === 0) return word;
+    const bytes = hexadecimal(0x5410 + (first.at % 2) * 0x22 + (second.at % 2) * 0x2200);
+    return code`@joined_halves<${bytes}>(${word}, ${wordOf(second, second.at)})`;
   }
 
   /** Casts of loaded bytes, or of halves of bytes, less a whole number. Undefined for other values. */
@@ -108,11 +114,18 @@ export class Halves {
     if (first?.name.id !== second?.name.id || first?.word !== second?.word || !first || !second) return undefined;
     if (!Number.isInteger(less) || Math.abs(less) + BASE + SIGNED > MOST_WHOLE) return undefined;
     const { isSigned } = first;
-    const word = first.word === undefined ? code`${first.name}` : code`@word_of(${first.name}, ${first.word})`;
+    const word = first.word === undefined ? code`${first.name}` : code`${first.name}.values[${first.word}]`;
     const turned = isSigned ? code`${word} ^ 0x80808080u` : word;
     const bytes = code`@joined_halves<${hexadecimal(0x4040 + first.byte + second.byte * 0x100)}>(${turned}, 0x64u)`;
     const isWhole = first.mask === 0xff && second.mask === 0xff;
-    const bits = isWhole ? bytes : code`${bytes} & ${hexadecimal(0xff00ff00 + first.mask + second.mask * 0x10000)}u`;
+    // Half bytes two bytes apart stay where they are.
+    const areInPlace = first.mask === second.mask && !isWhole && first.byte < 2 && second.byte === first.byte + 2;
+    const moved = first.byte === 0 ? word : code`${word} >> 8`;
+    const bits = areInPlace
+      ? code`@small_halves<${hexadecimal(first.mask * 0x10001)}>(${moved})`
+      : isWhole
+        ? bytes
+        : code`${bytes} & ${hexadecimal(0xff00ff00 + first.mask + second.mask * 0x10000)}u`;
     const by = (part: Part): number => (part.mask === 0xf0 ? 1 / 16 : 1);
     const offset = (part: Part): number => -by(part) * BASE - less - (isSigned ? SIGNED : 0);
     const offsets = wordOf(offset(first), offset(second));
@@ -132,9 +145,8 @@ export class Halves {
     const at = this.loaded.get(printAccess(e));
     if (!at || (dtype !== "u8" && dtype !== "s8")) return undefined;
     const own = { name: at.name, mask: 0xff, isSigned: dtype === "s8" } as const;
-    return at.at === undefined
-      ? { ...own, word: undefined, byte: 0 }
-      : { ...own, word: Math.floor(at.at / 4), byte: at.at % 4 };
+    if (at.at === undefined) return { ...own, word: undefined, byte: 0 };
+    return at.inWords ? { ...own, word: Math.floor(at.at / 4), byte: at.at % 4 } : undefined;
   }
 }
 

@@ -252,6 +252,12 @@ template <unsigned BYTES> static __device__ inline uint32_t joined_halves(uint32
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "n"(BYTES));
   return y;
 }`,
+  small_halves: code`/* Numbers of a word, below 1024 in each half, as 1024 more in f16. */
+template <unsigned MASK> static __device__ inline uint32_t small_halves(uint32_t a) {
+  uint32_t y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(a), "n"(MASK), "r"(0x64006400u));
+  return y;
+}`,
   fma_halves: pairs("fma_halves", "fma"),
   multiplied_halves: pairs("multiplied_halves", "mul"),
   added_halves: pairs("added_halves", "add"),
@@ -261,12 +267,6 @@ template <unsigned BYTES> static __device__ inline uint32_t joined_halves(uint32
 const PORTABLE: Helpers = {
   Piece: code`/* Elements that move together. */
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
-  word_of: code`/* Four bytes of elements that move together. */
-template <class P> static __device__ inline uint32_t word_of(const P& piece, int i) {
-  uint32_t word = 0;
-  memcpy(&word, (const char*)&piece + 4 * i, sizeof(P) < 4 ? sizeof(P) : 4);
-  return word;
-}`,
   exchange_in_quad: code`/* Word i of lane q of four becomes word q of lane i. */
 static __device__ inline void exchange_in_quad(unsigned (&words)[4]) {
   for (int bit = 1; bit < 4; bit *= 2) {

@@ -13,8 +13,8 @@
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
  */
 
-import { addressOf, type Extents, evaluateIndex, shapeOf } from "../../abstraction/affine.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { addressOf, type Extents, evaluateIndex, shapeOf, sumOfBits } from "../../abstraction/affine.ts";
+import { groupsOf, upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -48,7 +48,7 @@ import { TileRegisters } from "../scheduled-nest.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "../short-index.ts";
 import type { Named, Of } from "../walk.ts";
 import { atPlace, matrixOf, placed } from "./cuda-boxes.ts";
-import { type CopyContext, madeWord, vectorAt } from "./cuda-copies.ts";
+import { type CopyContext, laneWords, vectorAt } from "./cuda-copies.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
 import { heldElements, LANE, type Matrices, matricesOf, rowOfLane, WORD } from "./fragment.ts";
@@ -409,7 +409,9 @@ export abstract class CudaTiles extends TileRegisters {
     }));
     switch (by) {
       case "elements":
-        return registers.flatMap((r) => this.fetchElements(intrinsic, operand, r, tile, extents));
+        return tile.made || tile.several
+          ? this.fetchRuns(intrinsic, operand, registers, tile, extents)
+          : registers.flatMap((r) => this.fetchElements(intrinsic, operand, r, tile, extents));
       case "ldmatrix":
       case "ldmatrix.trans":
         return this.fetchMatrices(matricesOf(intrinsic, operand, by === "ldmatrix.trans"), registers, tile, extents);
@@ -451,20 +453,6 @@ export abstract class CudaTiles extends TileRegisters {
     const inWord = WORD / size;
     if (!Number.isInteger(inWord)) internal(`lanes hold ${operand.dtype} in no registers of 32 bits`);
     const held = heldElements(intrinsic, operand);
-    const { made } = tile;
-    if (made) {
-      const along = operand.dims.findIndex(
-        (_, d) => distance(held[0]?.[d] ?? number(0), held[1]?.[d] ?? number(0), extents) === 1,
-      );
-      return upTo(held.length / inWord).flatMap((w) => {
-        const first = held[w * inWord] ?? [];
-        const placeAt = (behind: Expr, d: number): Expr =>
-          plus(plus(first[d] ?? number(0), from[d] ?? 0), d === along ? behind : 0);
-        const valueAt = (behind: Expr): Expr =>
-          substitute(made, new Map(tile.axes.map((a, d) => [a, placeAt(behind, d)])));
-        return madeWord(code`${text}[${w}]`, operand.dtype, valueAt, this.context, extents);
-      });
-    }
     return upTo(held.length / inWord).map((w) => {
       const own = held.slice(w * inWord, (w + 1) * inWord);
       const accesses = own.map((place) => atPlace(tile, place, from));
@@ -494,6 +482,48 @@ export abstract class CudaTiles extends TileRegisters {
         return e === 0 ? bits : code`${bits} << ${8 * size * e}`;
       });
       return code`${text}[${w}] = ${parts.reduce((all, part) => code`${all} | ${part}`)};`;
+    });
+  }
+
+  /** Fetches the elements that a lane holds of each row of a tile, or of tiles one behind another, as runs. */
+  private fetchRuns(
+    intrinsic: Intrinsic,
+    operand: Operand,
+    registers: readonly Fetched[],
+    tile: TileAccess,
+    extents: Extents,
+  ): Code[] {
+    const held = heldElements(intrinsic, operand);
+    const inWord = WORD / bytesOf(operand.dtype);
+    const words = registers.flatMap(({ register, from }) =>
+      upTo(held.length / inWord).map((w) => ({
+        text: code`${this.register(register)}[${w}]`,
+        places: held.slice(w * inWord, (w + 1) * inWord).map((place) => place.map((e, d) => plus(e, from[d] ?? 0))),
+      })),
+    );
+    const [[one = [], next = []] = []] = words.map(({ places }) => places);
+    const along = one.findIndex((e, d) => distance(e, next[d] ?? e, extents) !== 0);
+    const rows = groupsOf(words, ({ places: [place = []] }) =>
+      printExpr(place.filter((_, d) => d !== along).reduce(plus)),
+    );
+    return [...rows.values()].flatMap((row) => {
+      const places = row.flatMap((word) => word.places);
+      const [first = []] = places;
+      const steps = places.map((place) => distance(first[along] ?? number(0), place[along] ?? number(0), extents) ?? 0);
+      const valueAt = (element: Expr): Expr => {
+        const moved = sumOfBits(steps, element) ?? internal(`${operand.name}: lanes hold no regular runs`);
+        const known = new Map(
+          tile.axes.map((a, d) => [a, d === along ? plus(first[d] ?? 0, moved) : (first[d] ?? number(0))]),
+        );
+        return substitute(tile.made ?? tile.access, known);
+      };
+      return laneWords(
+        row.map(({ text }) => text),
+        operand.dtype,
+        valueAt,
+        this.context,
+        extents,
+      );
     });
   }
 

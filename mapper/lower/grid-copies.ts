@@ -43,10 +43,11 @@ import {
 } from "../../abstraction/expression.ts";
 import { type ArrivalAt, assignment, type Copy, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { TensorView, ViewedDimension } from "../../abstraction/tensor-view.ts";
-import { stepsInFlight } from "../schedule/fragments.ts";
 import { fillOf, type GridAxis, type GridInput } from "../schedule/grid-context.ts";
 import { sharersOf } from "../schedule/multicast.ts";
-import { readPitch, readStages, type StagedRead, stagedReads } from "../schedule/narrow.ts";
+import { readStages, type StagedRead, stagedReads } from "../schedule/narrow.ts";
+import { readPitch } from "../schedule/runs.ts";
+import { stepsInFlight } from "../schedule/stage.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 import { viewForm } from "../schedule/views.ts";

@@ -101,7 +101,7 @@ import {
   type TileAccess,
 } from "../../abstraction/loop-nest.ts";
 import { when } from "../match/conditions.ts";
-import { heldFragments, partsOf, setsOf, stepsInFlight } from "../schedule/fragments.ts";
+import { fetchesIn, heldFragments, setsOf } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
@@ -109,9 +109,11 @@ import { neighboursAlong } from "../schedule/multicast.ts";
 import { madeInRegisters, stagedReads } from "../schedule/narrow.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { rolledOf } from "../schedule/rolled.ts";
+import { partsAtOnce, placeInParts } from "../schedule/runs.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
+import { stepsInFlight } from "../schedule/stage.ts";
 import { keptTiles, type TapWindow } from "../schedule/taps.ts";
-import { fragmentsAlong } from "../schedule/tile.ts";
+import { fragmentsAlong, partsOf } from "../schedule/tile.ts";
 import {
   arrivalName,
   awaitOf,
@@ -573,7 +575,7 @@ function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
  */
 function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
   const { sum } = places.context;
-  const parts = partsOf(places.context, places.size);
+  const parts = fetchesIn(places.context, places.schedule);
   const name = places.name(sum, "part");
   const part = axis(name);
   const fetches = (at: Expr): readonly Statement[] => fetchesOf(places, step, at);
@@ -600,7 +602,7 @@ function multiplyAcross(
   freed: readonly Statement[],
   next: readonly Statement[],
 ): readonly Statement[] {
-  const parts = partsOf(places.context, places.size);
+  const parts = fetchesIn(places.context, places.schedule);
   const name = places.name(places.context.sum, "part");
   const part = axis(name);
   const ahead = (at: Expr): readonly Statement[] => [...fetchesOf(places, step, plus(at, 1)), ...issuesOf(places, at)];
@@ -647,10 +649,12 @@ function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly 
   ];
 }
 
-/** A position in a part of a step's sum. */
+/** A position in a part of a step's sum, or in the parts that are fetched at once. */
 const inPart = (places: GridPlaces, part: Expr): Expr => {
-  const { sum } = places.context;
-  return plus(times(sum.extent, part), places.counter(sum, "in"));
+  const { context, schedule } = places;
+  const { sum } = context;
+  const inParts = placeInParts(context, schedule, places.counter(sum, "in"));
+  return plus(times(sum.extent * partsAtOnce(context, schedule), part), inParts);
 };
 
 /** The counters within a tile of an input. */
@@ -674,19 +678,21 @@ function fetchesOfInput(
   const count = fragmentsAlong(kept, places.schedule);
   const box = places.box?.input === input ? places.box : undefined;
   const isMade = madeInRegisters(places.context, places.schedule, input);
-  const by = isMade || (box && !box.inRows) ? "elements" : fetchBy(input);
+  const together = partsAtOnce(places.context, places.schedule);
+  const by = isMade || together > 1 || (box && !box.inRows) ? "elements" : fetchBy(input);
   const paired =
     how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
   const name = places.name(kept, "fragment");
   const first = how.only === undefined ? (paired ? times(2, axis(name)) : axis(name)) : number(how.only);
   const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), places.counter(kept, "in"));
   const inSum = inPart(places, part);
-  const along = operand.dims.findIndex((d) => d.name === kept.axis);
+  const along = operand.dims.findIndex((d) => (d.name === kept.axis) === paired);
+  const several = paired ? 2 : together;
   const made = isMade ? elementOf(places, input, step, [place, inSum]) : undefined;
   const staged = made && accessesIn(made).find(({ tensor }) => places.computation.tensors[tensor] === undefined);
   const fetch: Statement = {
     kind: "fetch",
-    register: { file: operand.name, index: how.register?.(first) ?? plus(setOf(places, input, part), first) },
+    register: { file: operand.name, index: how.register?.(first) ?? registerOf(places, input, part, first) },
     tile: {
       axes: tileAxes(places, input),
       ...(box
@@ -694,28 +700,34 @@ function fetchesOfInput(
         : { access: staged ?? ringAt(places, input, step, [place, inSum]) }),
       by,
       ...(made && { made }),
-      ...(paired && { several: { count: 2, along } }),
+      ...(several > 1 && { several: { count: several, along } }),
     },
   };
   return how.only === undefined ? unrolled(name, paired ? count / 2 : count, [fetch]) : [fetch];
 }
 
-/** @param registerOf the register of an input's fragment, if not that of its set */
+/** @param turned the register of an input's fragment, if not that of its set */
 function issuesOf(
   places: GridPlaces,
   part: Expr,
-  registerOf: (input: GridInput) => Expr | undefined = () => undefined,
+  turned: (input: GridInput) => Expr | undefined = () => undefined,
 ): readonly Statement[] {
-  const { target, intrinsic, inputs } = places.context;
+  const { target, intrinsic, inputs, sum } = places.context;
+  const together = partsAtOnce(places.context, places.schedule);
+  const inParts = places.name(sum, "fragment");
   const registers = Object.fromEntries(
     inputs.map((input) => {
-      const index = registerOf(input) ?? plus(setOf(places, input, part), places.counter(input.kept, "fragment"));
-      return [input.operand.name, { file: input.operand.name, index }];
+      const first = turned(input) ?? registerOf(places, input, part, places.counter(input.kept, "fragment"));
+      return [
+        input.operand.name,
+        { file: input.operand.name, index: together > 1 ? plus(first, axis(inParts)) : first },
+      ];
     }),
   );
   const sums = { [target.name]: places.sum() };
   const issue: Statement = { kind: "register-issue", intrinsic, registers: { ...sums, ...registers } };
-  return places.eachSum(whereStored(places, [issue]));
+  const issues = places.eachSum(whereStored(places, [issue]));
+  return together > 1 ? unrolled(inParts, together, issues) : issues;
 }
 
 /** Work on a tile of sums, tested where an epilogue stores only some of the tiles. */
@@ -730,9 +742,10 @@ function whereStored(places: GridPlaces, work: readonly Statement[]): readonly S
   return when(somewhere(conditionOf(asked.reduce(and)), ofFragment), work);
 }
 
-/** The first register of the fragment set that a part of the sum uses. */
-function setOf({ schedule }: GridPlaces, input: GridInput, part: Expr): Expr {
-  return times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(schedule)));
+/** The register of a fragment in the set that a part of the sum uses; the first of several parts that are fetched at once. */
+function registerOf({ context, schedule }: GridPlaces, input: GridInput, part: Expr, fragment: Expr): Expr {
+  const set = times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(schedule)));
+  return times(partsAtOnce(context, schedule), plus(set, fragment));
 }
 
 /** Element size in bytes that `ldmatrix.trans` can transpose. */

@@ -12,12 +12,12 @@
  */
 
 import { z } from "zod";
-import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { isBand } from "../match/bands.ts";
 import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
 import { rolledOf } from "./rolled.ts";
-import { fragmentsAlong } from "./tile.ts";
+import { partsAtOnce } from "./runs.ts";
+import { fragmentsAlong, partsOf } from "./tile.ts";
 
 export const fragments: GridDecision<"fragments"> = {
   summary:
@@ -34,11 +34,6 @@ export const fragments: GridDecision<"fragments"> = {
   problem: fragmentsProblem,
 };
 
-/** Steps whose products may still run while another step is awaited. Their stages are not free yet. */
-export function stepsInFlight({ intrinsic }: GridContext, { fragments: when }: GridSchedule): number {
-  return intrinsic.asynchronous && when === "across" ? 1 : 0;
-}
-
 /** Number of sets of input fragments that a warp holds, of an input that does not stay in registers. */
 export function setsOf({ fragments: when }: GridSchedule): number {
   return when === "inline" || when === "rolled" ? 1 : 2;
@@ -48,13 +43,12 @@ export function setsOf({ fragments: when }: GridSchedule): number {
 export function heldFragments(context: GridContext, schedule: GridSchedule, input: GridInput): number {
   const rolled = schedule.fragments === "rolled" ? rolledOf(context, schedule) : undefined;
   if (typeof rolled === "object" && rolled.input === input) return rolled.count * rolled.parts;
-  return fragmentsAlong(input.kept, schedule) * setsOf(schedule);
+  return fragmentsAlong(input.kept, schedule) * setsOf(schedule) * partsAtOnce(context, schedule);
 }
 
-/** Parts of a step: number of issues along the sum. */
-export function partsOf({ sum }: GridContext, size: Readonly<Record<string, number>>): number {
-  return extentOf(sum.axis, size) / sum.extent;
-}
+/** How often the fragments of a step are fetched: once for each part, or for several parts. */
+export const fetchesIn = (context: GridContext, schedule: GridSchedule): number =>
+  partsOf(context, schedule.tile) / partsAtOnce(context, schedule);
 
 /** Why fragments cannot be fetched across steps; undefined when they can. */
 function fragmentsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
@@ -70,7 +64,7 @@ function fragmentsProblem(context: GridContext, schedule: GridSchedule): string 
   }
   if (schedule.fragments !== "across") return undefined;
   // The first part of every step uses the same set.
-  if (partsOf(context, schedule.tile) % 2 !== 0)
+  if (fetchesIn(context, schedule) % 2 !== 0)
     return "fragments that cross steps need an even number of parts in a step";
   if (schedule.stage === 1) return "fragments that cross steps need at least two stages";
   return undefined;

@@ -12,10 +12,8 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
-import { stepsInFlight } from "./fragments.ts";
 import type { GridContext, GridInput, NarrowRead } from "./grid-context.ts";
-import { PIECE_BYTES } from "./swizzle.ts";
+import { stepsInFlight } from "./stage.ts";
 
 /** A read whose elements are staged. */
 export interface StagedRead extends NarrowRead {
@@ -68,18 +66,3 @@ export function madeInRegisters(context: GridContext, schedule: GridSchedule, in
 /** Stages of what is staged so: as many as tiles have, or those that are being made into tiles, and one more. */
 export const readStages = (context: GridContext, schedule: GridSchedule): number =>
   schedule.stage - stepsInFlight(context, schedule);
-
-/** Bytes between two rows of what fragments are made of: eight rows and four neighbours, which lanes read at once, lie in different banks. */
-export function readPitch(context: GridContext, schedule: GridSchedule, input: GridInput, read: StagedRead): number {
-  const row = read.columns * bytesOf(read.dtype);
-  return madeInRegisters(context, schedule, input) && row % (2 * PIECE_BYTES) === 0 ? row + PIECE_BYTES : row;
-}
-
-/** Bytes of shared memory of what an input is made of. */
-export function stagedReadBytes(context: GridContext, schedule: GridSchedule, input: GridInput): number {
-  const rows = extentOf(input.kept.axis, schedule.tile) * readStages(context, schedule);
-  return stagedReads(context, schedule, input).reduce((bytes, read) => {
-    const ring = rows * readPitch(context, schedule, input, read);
-    return bytes + Math.ceil(ring / VIEW_ALIGNMENT) * VIEW_ALIGNMENT;
-  }, 0);
-}

@@ -35,3 +35,8 @@ function stageProblem(
   const isWhole = isBand(mapping.computation.rewriting?.kind) && tile[sum.axis] === sum.elements;
   return isWhole && stages > 1 ? "a band of weights that is staged as a whole needs no second stage" : undefined;
 }
+
+/** Steps whose products may still run while another step is awaited. Their stages are not free yet. */
+export function stepsInFlight({ intrinsic }: GridContext, { fragments: when }: GridSchedule): number {
+  return intrinsic.asynchronous && when === "across" ? 1 : 0;
+}

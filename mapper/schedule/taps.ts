@@ -18,8 +18,8 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { stepsInFlight } from "./fragments.ts";
 import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-context.ts";
+import { stepsInFlight } from "./stage.ts";
 import { tilesAlong } from "./tile.ts";
 import { type ViewedDim, viewedDims } from "./views.ts";
 

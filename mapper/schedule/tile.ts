@@ -135,6 +135,11 @@ export function tilesAlong({ axis, elements }: GridAxis, size: Readonly<Record<s
   return Math.ceil(elements / extentOf(axis, size));
 }
 
+/** Parts of a step: number of issues along the sum. */
+export function partsOf({ sum }: GridContext, size: Readonly<Record<string, number>>): number {
+  return extentOf(sum.axis, size) / sum.extent;
+}
+
 /** Steps along the sum, the last one perhaps partial, times the steps of the outer summed loops. */
 export function stepsOf({ sum, outerSums }: GridContext, size: Readonly<Record<string, number>>): number {
   return outerSums.reduce((n, d) => n * d.extent, Math.ceil(sum.elements / extentOf(sum.axis, size)));

@@ -214,6 +214,7 @@ template <unsigned BYTES> static inline uint32_t joined_halves(uint32_t a, uint3
   for (int i = 0; i < 4; i++) y |= (uint32_t)(all >> 8 * (BYTES >> 4 * i & 7) & 255) << 8 * i;
   return y;
 }
+template <unsigned MASK> static inline uint32_t small_halves(uint32_t a) { return (a & MASK) | 0x64006400u; }
 static inline uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
   using emulation::half_at;
   return emulation::each_half([&](int i) { return (double)half_at(a, i) * (double)half_at(b, i) + (double)half_at(c, i); });

@@ -12,11 +12,12 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { findProgram, runChild } from "../../runtime/child.ts";
+import { gridContextOf, gridKernelOf, mmaSchedule } from "../support/grid-kernels.ts";
 import { groupMatmul } from "../support/group-matmul.ts";
 import { keptProgram } from "../support/kept-compiler.ts";
 import { ringMatmul } from "../support/ring-matmul.ts";
 import { scratchFolder } from "../support/scratch.ts";
-import { rowNamed } from "../support/subjects.ts";
+import { operation, rowNamed } from "../support/subjects.ts";
 import { type WarpMatmulOptions, warpMatmul } from "../support/warp-matmul.ts";
 
 const nvcc = findProgram("nvcc");
@@ -40,6 +41,14 @@ const SAMPLES: readonly Kernel[] = [
   product("mma.m16n8k16.f32.f16", 48, { a: "ldmatrix", b: "ldmatrix.trans", store: "staged", epilogue: "e4m3" }),
   product("mma.m16n8k16.f16.f16", 48, { a: "elements", b: "ldmatrix", store: "direct" }),
   product("wmma.m16n16k16.f32.f16", 48, { a: "instruction", b: "instruction", store: "staged" }),
+  gridKernelOf({
+    context: gridContextOf(
+      operation("matmul-4bit m=9 n=64 k=256", "f16"),
+      "mma.m16n8k16.f32.f16",
+      "m <- n; n <- m; k <- g,b,h",
+    ),
+    schedule: mmaSchedule(32, 8, 128, { stage: 3 }),
+  }),
 ];
 
 /** What began with sm_89. */

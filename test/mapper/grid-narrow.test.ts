@@ -4,6 +4,11 @@
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { axis, number } from "../../abstraction/expression.ts";
+import type { Statement } from "../../abstraction/loop-nest.ts";
+import { lowerGrid } from "../../mapper/lower/grid.ts";
+import { stepCycles } from "../../perfmodel/grid-step.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
 import {
   type GridSubject,
   gridContextOf,
@@ -11,6 +16,7 @@ import {
   gridSubject,
   itEqualsTheEquation,
   mmaSchedule,
+  verdict,
   wgmmaSchedule,
   withInputs,
 } from "../support/grid-kernels.ts";
@@ -58,7 +64,21 @@ const SUBJECTS = [
   subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(16, 24, 32, { stage: 1 })),
   subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 32, { stage: 4, fragments: "across" })),
   subjectOf("half bytes", GROUP_MMA, "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64, { persistent: 2 })),
+  subjectOf(
+    "half bytes",
+    MMA,
+    "m <- n; n <- m; k <- g,b,h",
+    mmaSchedule(64, 16, 128, { stage: 3, warps: { m: 2, n: 1 } }),
+  ),
+  subjectOf(
+    "half bytes",
+    MMA,
+    "m <- n; n <- m; k <- g,b,h",
+    mmaSchedule(16, 24, 128, { stage: 3, fragments: "ahead", swizzle: "padded" }),
+  ),
+  subjectOf("half bytes", MMA, "m <- m; n <- n; k <- g,b,h", mmaSchedule(32, 16, 64, { warps: { m: 1, n: 2 } })),
   subjectOf("bytes", MMA, "m <- n; n <- m; k <- g,j", mmaSchedule(32, 24, 16, { stage: 5 })),
+  subjectOf("bytes", MMA, "m <- n; n <- m; k <- g,j", mmaSchedule(32, 8, 128, { stage: 3, fragments: "across" })),
   subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32)),
   subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32, { stage: 4 })),
 ];
@@ -69,9 +89,44 @@ describe("weights that a product of f16 makes numbers of", () => {
   it("are made in the registers of the warp that multiplies them, of bytes in rows that lie in different banks", () => {
     const source = String(gridKernelOf(IN_REGISTERS).source);
     expect(source).not.toContain("a_ring");
-    expect(source).toContain(`uint8_t w_of_a[${3 * 32 * (32 + 16)}]`);
-    const words = source.split("\n").filter((line) => /^ *a_?\[\d\]\[\d\] = /.test(line));
-    expect(words[0]?.trim()).toMatch(/= multiplied_halves\(fma_halves\(joined_halves<0x4040>\(w_of_a_piece_0, 0x64u\)/);
+    expect(source).toContain(`uint8_t w_of_a[${3 * 32 * 32}]`);
+    const lines = source.split("\n");
+    const first = lines.findIndex((line) => line.includes("w_of_a_piece_0 ="));
+    expect(lines.slice(first, first + 11).join("\n")).toMatchInlineSnapshot(`
+      "      const Piece<uint32_t, 2> w_of_a_piece_0 = *(const Piece<uint32_t, 2>*)&w_of_a[8 * lane + 1024 * step];
+            const uint16_t s_of_a_piece_1 = s_of_a[s_of_a_from + 64 * step];
+            a_[0][0] = multiplied_halves(added_halves(small_halves<0xf000f>(w_of_a_piece_0.values[0]), 0xe408e408u), spread_half(s_of_a_piece_1));
+            a_[0][2] = multiplied_halves(fma_halves(small_halves<0xf000f0>(w_of_a_piece_0.values[0]), 0x2c002c00u, 0xd480d480u), spread_half(s_of_a_piece_1));
+            a_[1][0] = multiplied_halves(added_halves(small_halves<0xf000f>(w_of_a_piece_0.values[0] >> 8), 0xe408e408u), spread_half(s_of_a_piece_1));
+            a_[1][2] = multiplied_halves(fma_halves(small_halves<0xf000f0>(w_of_a_piece_0.values[0] >> 8), 0x2c002c00u, 0xd480d480u), spread_half(s_of_a_piece_1));
+            a_[2][0] = multiplied_halves(added_halves(small_halves<0xf000f>(w_of_a_piece_0.values[1]), 0xe408e408u), spread_half(s_of_a_piece_1));
+            a_[2][2] = multiplied_halves(fma_halves(small_halves<0xf000f0>(w_of_a_piece_0.values[1]), 0x2c002c00u, 0xd480d480u), spread_half(s_of_a_piece_1));
+            a_[3][0] = multiplied_halves(added_halves(small_halves<0xf000f>(w_of_a_piece_0.values[1] >> 8), 0xe408e408u), spread_half(s_of_a_piece_1));
+            a_[3][2] = multiplied_halves(fma_halves(small_halves<0xf000f0>(w_of_a_piece_0.values[1] >> 8), 0x2c002c00u, 0xd480d480u), spread_half(s_of_a_piece_1));
+          }"
+    `);
+  });
+
+  it("are loaded as runs, and the model counts these loads", () => {
+    const { context, schedule } = IN_REGISTERS;
+    const { shared } = stepCycles(context, schedule, nvidiaTarget("h100"), 1);
+    // A lane reads four runs of 8 bytes, which take two cycles each, and their scales; the other factor has 8 rows of 128 bytes. Copies write 1 KB of
+    // bytes, 128 bytes of scales, and these rows, which are eight lines.
+    expect(shared).toBe(4 * 2 + 4 + 8 + (8 + 1) + 8 + 8);
+  });
+
+  it("are wrong where the factors of a sum are taken in different orders", () => {
+    const { context, schedule } = IN_REGISTERS;
+    const { computation } = context.mapping;
+    const nest = lowerGrid(context, schedule);
+    const inOrder = (s: Statement): Statement => {
+      if (s.kind === "loop") return { ...s, body: s.body.map(inOrder) };
+      if (s.kind !== "fetch" || s.register.file !== "b") return s;
+      const [stage = number(0), row = number(0)] = s.tile.access.index;
+      return { ...s, tile: { ...s.tile, access: { ...s.tile.access, index: [stage, row, axis("k_in")] } } };
+    };
+    expect(verdict({ nest, computation })).toBe("right");
+    expect(verdict({ nest: { ...nest, body: nest.body.map(inOrder) }, computation })).toBe("wrong");
   });
 
   it("are loaded four bytes at once, with one scale, and stored 16 bytes at once", () => {
@@ -80,14 +135,14 @@ describe("weights that a product of f16 makes numbers of", () => {
     const lines = String(gridKernelOf(AS_A).source).split("\n");
     const first = lines.findIndex((line) => line.includes("w_piece_0 ="));
     expect(lines.slice(first, first + 8).join("\n")).toMatchInlineSnapshot(`
-      "    const Piece<uint8_t, 4> w_piece_0 = *(const Piece<uint8_t, 4>*)&w[w_from];
+      "    const Piece<uint32_t, 1> w_piece_0 = *(const Piece<uint32_t, 1>*)&w[w_from];
           const uint16_t s_piece_1 = s[s_from];
           {
             *(Piece<uint32_t, 4>*)&a_ring[a_ring_to] = {{
-              multiplied_halves(fma_halves(joined_halves<0x4040>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
-              multiplied_halves(fma_halves(joined_halves<0x4141>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
-              multiplied_halves(fma_halves(joined_halves<0x4242>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
-              multiplied_halves(fma_halves(joined_halves<0x4343>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),"
+              multiplied_halves(fma_halves(joined_halves<0x4040>(w_piece_0.values[0], 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4141>(w_piece_0.values[0], 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4242>(w_piece_0.values[0], 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4343>(w_piece_0.values[0], 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),"
     `);
   });
 });
