@@ -93,7 +93,7 @@ export interface ReferenceOptions extends ProgramOptions {
  * The number of points up to which the interpreter is as fast as compiling a program (about half a second; Xeon,
  * 2026-11-21).
  */
-export const INTERPRETED_POINTS = 2e6;
+const INTERPRETED_POINTS = 2e6;
 
 /** Evaluates with the interpreter, or, for many points, with a compiled program. */
 export const evaluatorWith =
