@@ -33,7 +33,6 @@ import {
 } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { madeInRegisters } from "../mapper/schedule/narrow.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
@@ -83,8 +82,8 @@ const REGISTER_GRANULE = 8;
 /** Predicted cost of a schedule part by part, in seconds, with what is learnt beside them; undefined when it cannot be lowered. */
 export function gridCosts(context: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
   const parts = gridParts(context, schedule, target);
-  // No kernel that makes fragments in registers taught the trees.
-  const isMade = context.inputs.some((input) => madeInRegisters(context, schedule, input));
+  // No kernel that calculates the elements of a factor taught the trees.
+  const isMade = context.inputs.some((input) => input.reads.length > 0);
   return parts && (isMade ? parts : learnt("grid", parts));
 }
 

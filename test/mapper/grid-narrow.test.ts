@@ -7,6 +7,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, number } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
+import { gridCosts } from "../../perfmodel/grid.ts";
 import { stepCycles } from "../../perfmodel/grid-step.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import {
@@ -113,6 +114,12 @@ describe("weights that a product of f16 makes numbers of", () => {
     // A lane reads four runs of 8 bytes, which take two cycles each, and their scales; the other factor has 8 rows of 128 bytes. Copies write 1 KB of
     // bytes, 128 bytes of scales, and these rows, which are eight lines.
     expect(shared).toBe(4 * 2 + 4 + 8 + (8 + 1) + 8 + 8);
+  });
+
+  it("are predicted without trees, which no such kernel taught", () => {
+    const h100 = nvidiaTarget("h100");
+    for (const { context, schedule } of SUBJECTS)
+      expect(gridCosts(context, schedule, h100)).not.toHaveProperty("factor");
   });
 
   it("are wrong where the factors of a sum are taken in different orders", () => {
