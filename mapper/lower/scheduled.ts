@@ -462,7 +462,7 @@ class Lowering {
     const fetched = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
     const kept = tiles.last === true ? [] : move("store");
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
-    const all = tiles.last === true ? fetchingStored(fetched, stored, this.computation) : fetched;
+    const all = tiles.last === true ? fetchingStored(fetched, stored, this.computation, this.names) : fetched;
     const { conditions } = this;
     const takesPart = conditions.takesPart(this.stretchIn(parts));
     if (this.leavesOut) {

@@ -14,8 +14,9 @@
  * Software prefetch for stores: the lines that a block's results go to, and the lines of large tensors that its epilogue reads, are fetched
  * during its sums.
  *
- *     for c_outer in 0..16                                       (fetch ahead res[...], e2[...]: one or a few lines in each step)
- *       c{..} <- ...
+ *     for c_outer_fetch in 0..16                                       (fetch ahead res[...], e2[...]: one or a few lines in each step)
+ *       for c_outer in 0..32
+ *         c{..} <- ...
  *     for q_block, k_block, n_inner: res[..] <- c_results[..] + e2[..]
  *
  * Otherwise the stores and the additions of all lines wait for memory one after another, with nothing to compute meanwhile: the convolution of 64
@@ -45,8 +46,9 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import { type Loop, loops, type Statement, scalar, type TileAt } from "../../abstraction/loop-nest.ts";
+import { type FreshNames, type Loop, loops, type Statement, scalar, type TileAt } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
+import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { storedSum } from "../match/conditions.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts";
 import { LINE_BYTES } from "./ahead.ts";
@@ -183,13 +185,14 @@ export function fetchingStored(
   sums: readonly Statement[],
   stored: readonly Statement[],
   computation: Computation,
+  names: FreshNames,
 ): readonly Statement[] {
   const lines = distinct(stored.flatMap((s) => linesOf(s, [], computation)));
   if (lines.length === 0) return sums;
   const loops = sums.filter(isSum);
   const most = Math.max(...loops.map((l) => l.extent));
   const carrier = loops.find((l) => l.extent === most);
-  return sums.map((s) => (s === carrier ? inInnermost(carrier, [], lines) : s));
+  return sums.map((s) => (s === carrier ? inInnermost(carrier, [], lines, names) : s));
 }
 
 /** Whether a statement is a loop whose steps issue instructions one after another. */
@@ -202,29 +205,44 @@ function issues(s: Statement): boolean {
   return s.kind === "register-issue" || (s.kind === "when" && [...s.body, ...s.otherwise].some(issues));
 }
 
-/** Places the fetches in the innermost of loops that hold one another. */
-function inInnermost(loop: Loop, around: readonly Loop[], lines: readonly Lines[]): Loop {
+/**
+ * Places the fetches in the innermost of loops that hold one another. Steps between two fetches are a loop of their own: in every step the address
+ * of a line takes some twenty instructions, as many as 14 products of vectors and their loads.
+ */
+function inInnermost(loop: Loop, around: readonly Loop[], lines: readonly Lines[], names: FreshNames): Loop {
   const path = [...around, loop];
   const inner = loop.body.find(isSum);
-  if (inner) return { ...loop, body: loop.body.map((s) => (s === inner ? inInnermost(inner, path, lines) : s)) };
-  const step = path.reduce<Expr>((sum, { axis: name, extent }) => plus(times(sum, extent), axis(name)), number(0));
-  const steps = volumeOf(path);
-  const ahead = lines.flatMap((one) => fetchesOf(one, step, steps));
-  return ahead.length === 0 ? loop : { ...loop, ahead: [...(loop.ahead ?? []), ...ahead] };
+  if (inner) return { ...loop, body: loop.body.map((s) => (s === inner ? inInnermost(inner, path, lines, names) : s)) };
+  const lasting = Math.floor(volumeOf(path) / Math.max(...lines.map(countOf)));
+  const together = loop.range
+    ? 1
+    : (upTo(Math.min(lasting, loop.extent) + 1).findLast((n) => loop.extent % n === 0) ?? 1);
+  const outer =
+    together === 1 ? loop : { ...loop, axis: names.fresh(`${loop.axis}_fetch`), extent: loop.extent / together };
+  const steps = [...around, outer];
+  const step = steps.reduce<Expr>((sum, { axis: name, extent }) => plus(times(sum, extent), axis(name)), number(0));
+  const ahead = lines.flatMap((one) => fetchesOf(one, step, volumeOf(steps)));
+  if (ahead.length === 0) return loop;
+  if (together === 1) return { ...loop, ahead: [...(loop.ahead ?? []), ...ahead] };
+  const at = plus(times(axis(outer.axis), together), axis(loop.axis));
+  return { ...outer, ahead, body: [substituteAxis({ ...loop, extent: together }, loop.axis, at)] };
 }
 
+const countOf = ({ loops }: Lines): number => loops.reduce((product, l) => product * l.lines, 1);
+
 /** What one of some steps fetches: each line once where steps and lines agree, else some again, which costs next to nothing. */
-function fetchesOf({ tensor, place, loops }: Lines, step: Expr, steps: number): readonly TileAt[] {
-  const count = loops.reduce((product, l) => product * l.lines, 1);
+function fetchesOf(lines: Lines, step: Expr, steps: number): readonly TileAt[] {
+  const { tensor, place, loops } = lines;
+  const count = countOf(lines);
   const each = Math.ceil(count / steps);
   if (each > MOST_AT_ONCE) return [];
   const stepsPerLine = Math.max(1, Math.floor(steps / count));
   return upTo(each).map((n): TileAt => {
     let rest = plus(times(over(step, stepsPerLine), each), n);
     const counters = new Map<string, Expr>();
-    for (const { axis: name, lines, perLine } of loops.toReversed()) {
-      counters.set(name, times(remainder(rest, lines), perLine));
-      rest = over(rest, lines);
+    for (const { axis: name, lines: of, perLine } of loops.toReversed()) {
+      counters.set(name, times(remainder(rest, of), perLine));
+      rest = over(rest, of);
     }
     return { buffer: tensor, base: substitute(place, counters, "index") };
   });

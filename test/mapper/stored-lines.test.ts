@@ -10,9 +10,9 @@ import { mappingNamed, rowNamed, stated } from "../support/subjects.ts";
 
 const PER_LINE = 16;
 
-const product = (m: number): Computation =>
+const product = (m: number, k = 24): Computation =>
   stated(
-    `sum[m,n] += a[m,k] * b[k,n] --m ${m} --n 160 --k 24 --epilogue out[m,n] = max(sum[m,n] + beside[m,n], 0) --name residual --constant b`,
+    `sum[m,n] += a[m,k] * b[k,n] --m ${m} --n 160 --k ${k} --epilogue out[m,n] = max(sum[m,n] + beside[m,n], 0) --name residual --constant b`,
   );
 /** Its rows of 28 pixels lie in lines that begin anywhere; the innermost loop runs along more than one of them. */
 const image = stated(
@@ -29,19 +29,21 @@ const nestOf = (computation: Computation, schedule: Omit<Schedule, "placement" |
     },
   );
 
-/** Lines that are stored to before they are fetched, and lines that are fetched, of each tensor. */
+/** Lines that are stored to before they are fetched, lines that are fetched, of each tensor, and how often any is. */
 function linesOf(
   computation: Computation,
   schedule: Omit<Schedule, "placement" | "threads">,
-): { readonly late: number; readonly fetched: ReadonlySet<string> } {
+): { readonly late: number; readonly fetched: ReadonlySet<string>; readonly fetches: number } {
   const { name, dims } = outputOf(computation);
   const fetched = new Set<string>();
   let late = 0;
+  let fetches = 0;
   const run = (statements: readonly Statement[], at: Readonly<Record<string, number>>): void => {
     for (const s of statements) {
       if (s.kind === "loop")
         for (let i = 0; i < s.extent; i++) {
           const within = { ...at, [s.axis]: i };
+          fetches += s.ahead?.length ?? 0;
           for (const { buffer, base } of s.ahead ?? [])
             fetched.add(`${buffer} ${Math.floor(evaluateIndex(base, within) / PER_LINE)}`);
           run(s.body, within);
@@ -53,7 +55,7 @@ function linesOf(
     }
   };
   run(nestOf(computation, schedule).body, {});
-  return { late, fetched };
+  return { late, fetched, fetches };
 }
 
 describe("lines that a block stores to", () => {
@@ -67,6 +69,13 @@ describe("lines that a block stores to", () => {
     // The last line of an image's row is fetched with the row behind it, whose first it is.
     if (of !== image) expect(late).toBe(0);
     expect(fetched.size).toBe((2 * elementCount(outputOf(of))) / PER_LINE);
+  });
+
+  it("are fetched once each where the sum has many more steps", () => {
+    const { late, fetched, fetches } = linesOf(product(512, 96), { block: { m: 8, n: 3 }, order: ["n", "m", "k"] });
+    expect(late).toBe(0);
+    // The last block along n has one tile in place of three.
+    expect(fetches / fetched.size).toBeLessThan(1.25);
   });
 
   it("are left alone where sums take several passes, and where the output is small", () => {
