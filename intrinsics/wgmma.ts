@@ -1,13 +1,14 @@
 /**
- * @file PTX `wgmma.mma_async`: the matrix product of a warpgroup, four warps, with both factors in shared memory.
+ * @file PTX `wgmma.mma_async`: the matrix product of a warpgroup, four warps, with both factors in shared memory, or the first in registers.
  *
  *     wgmma.m64n128k16.f32.f16      c[m,n] += f32(a[m,k]) * f32(b[k,n])       n any multiple of 8 up to 256
  *     a                             shared[64*m + 8*((k/8) ^ (m%8)) + k%8]    rows of 64 k, pieces of 16 bytes permuted by row
  *     a, turned                     shared[64*k + 8*((m/8) ^ (k%8)) + m%8]    rows of 64 m: 16-bit factors only
  *     c                             frag[64*thread + register]                n/2 registers of each of 128 threads
+ *     wgmma.m64n128k16.f32.f16.rs   a is held in registers, as mma.sync has it: each of four warps has 16 rows
  *
- * The instruction reads its factors asynchronously: writes by threads must be published first, and the sums are valid once the instruction has been
- * awaited. Factors may have any layout that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of
+ * The instruction reads its factors asynchronously: writes by threads must be published first, and the sums are valid, and registers of factors free, once
+ * the instruction has been awaited. Factors may have any layout that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of
  * a single tile.
  */
 
@@ -65,6 +66,8 @@ interface WgmmaForm {
   readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8" | ByteFloat;
   /** Type of the second factor, where it is another. */
   readonly second?: WgmmaForm["factors"];
+  /** Whether the first factor is in registers. */
+  readonly held?: true;
 }
 
 const WGMMA_FORMS: readonly WgmmaForm[] = [
@@ -78,10 +81,13 @@ const WGMMA_FORMS: readonly WgmmaForm[] = [
   { sums: "f32", factors: "e4m3", second: "e5m2" },
   { sums: "f32", factors: "e5m2", second: "e4m3" },
   { sums: "f32", factors: "e5m2" },
+  { sums: "f32", factors: "f16", held: true },
+  { sums: "f32", factors: "bf16", held: true },
 ];
 
-/** `f16`, `e4m3e5m2` */
-const factorsOf = ({ factors, second = factors }: WgmmaForm): string => typesOf(factors, second);
+/** `f16`, `e4m3e5m2`, `f16.rs` */
+const factorsOf = ({ factors, second = factors, held }: WgmmaForm): string =>
+  `${typesOf(factors, second)}${held ? ".rs" : ""}`;
 
 /** The widths of a form: multiples of 8 up to 256; for integers, widths above 24 are multiples of 16 (PTX ISA, wgmma.mma_async). */
 export function wgmmaWidths({ sums }: WgmmaForm): number[] {
@@ -105,6 +111,14 @@ function factor(dtype: DType, kept: "m" | "n", extent: number): OperandSpec {
   };
 }
 
+/** Two elements of 16 bits a register, four registers: rows lane/4 and lane/4 + 8 of a warp's 16, k 0..7, then k 8..15. */
+const heldFactor = (dtype: DType): OperandSpec => ({
+  dtype,
+  storage: "frag[8*(32*(m/16) + 4*(m%8) + (k%8)/2) + 4*(k/8) + 2*((m/8)%2) + k%2]",
+  load: "load_group_fragment({reg}, {ptr});",
+});
+const HELD_WORDS = 4;
+
 /** Sums of a warp's 16 rows: rows lane/4 and lane/4 + 8, columns 2*(lane%4) and the next of every eight. */
 function sumsOf(dtype: DType, n: number): OperandSpec {
   return {
@@ -117,24 +131,36 @@ function sumsOf(dtype: DType, n: number): OperandSpec {
 }
 
 /** The function `wgmma_f32_f16(c, a, b)` of one width. Widths differ in the size of `c`. */
-function prelude({ sums, factors, second = factors }: WgmmaForm, fn: string, n: number, k: number): string {
+function prelude({ sums, factors, second = factors, held }: WgmmaForm, fn: string, n: number, k: number): string {
   const words = sums === "f16" ? n / 4 : n / 2;
   const [type, letter] = { f32: ["float", "f"], f16: ["unsigned", "r"], s32: ["int", "r"] }[sums];
-  const registers = upTo(words)
-    .map((i) => `%${i}`)
-    .join(",");
-  const turns = bytesOf(factors) === 2;
+  const list = (from: number, count: number): string =>
+    upTo(count)
+      .map((i) => `%${from + i}`)
+      .join(",");
+  const each = (constraint: string, of: string, count: number): string =>
+    upTo(count)
+      .map((i) => `"${constraint}"(${of}[${i}])`)
+      .join(", ");
+  const next = words + (held ? HELD_WORDS : 1);
   const scales = sums === "s32" ? "" : ", 1, 1";
-  const turned = turns ? `, %${words + 2}, %${words + 3}` : "";
-  const flags = turns ? `, "n"((int)TURNED_A), "n"((int)TURNED_B)` : "";
-  return `${COMMON}template <bool TURNED_A, bool TURNED_B>
-__device__ inline void ${fn}(${type} (&c)[${words}], Matrix<TURNED_A> a, Matrix<TURNED_B> b) {
+  const turns = bytesOf(factors) !== 2 ? [] : held ? ["B"] : ["A", "B"];
+  const turned = turns.map((_, i) => `, %${next + 1 + i}`).join("");
+  const flags = turns.map((o) => `, "n"((int)TURNED_${o})`).join("");
+  const [parameters, taken, a, given] = held
+    ? [
+        "bool TURNED_B",
+        `const unsigned (&a)[${HELD_WORDS}]`,
+        `{${list(words, HELD_WORDS)}}`,
+        each("r", "a", HELD_WORDS),
+      ]
+    : ["bool TURNED_A, bool TURNED_B", "Matrix<TURNED_A> a", `%${words}`, `"l"(a.bits)`];
+  return `${COMMON}template <${parameters}>
+__device__ inline void ${fn}(${type} (&c)[${words}], ${taken}, Matrix<TURNED_B> b) {
   asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "
-    "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${second} {${registers}}, %${words}, %${words + 1}, p${scales}${turned}; }"
-    : ${upTo(words)
-      .map((i) => `"+${letter}"(c[${i}])`)
-      .join(", ")}
-    : "l"(a.bits), "l"(b.bits)${flags});
+    "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${second} {${list(0, words)}}, ${a}, %${next}, p${scales}${turned}; }"
+    : ${each(`+${letter}`, "c", words)}
+    : ${given}, "l"(b.bits)${flags});
 }
 `;
 }
@@ -147,9 +173,9 @@ const COMPUTE = {
 
 /** The row of one width. @param n one of {@link wgmmaWidths} */
 export function wgmma(form: WgmmaForm, n: number): Intrinsic {
-  const { sums, factors, second = factors } = form;
+  const { sums, factors, second = factors, held } = form;
   const k = SUM_BYTES / bytesOf(factors);
-  const fn = `wgmma_${sums}_${factorsOf(form)}`;
+  const fn = `wgmma_${sums}_${factorsOf(form)}`.replace(".", "_");
   const extents = { m: ROWS, n, k };
   const cost = matrixCost(nvidiaTarget("h100"), "wgmma", factors, extents);
   return tableRow({
@@ -159,10 +185,14 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
     features: ["wgmma"],
     language: "cuda",
     scope: "warpgroup",
-    summary: `A ${ROWS}x${n}x${k} matrix product of ${THREADS} threads on shared memory: ${second === factors ? factors : `${factors} and ${second}`} factors, ${sums} sums.`,
+    summary: `A ${ROWS}x${n}x${k} matrix product of ${THREADS} threads on ${held ? "registers and shared memory" : "shared memory"}: ${second === factors ? factors : `${factors} and ${second}`} factors, ${sums} sums.`,
     compute: COMPUTE[sums],
     extents,
-    operands: { a: factor(factors, "m", ROWS), b: factor(second, "n", n), c: sumsOf(sums, n) },
+    operands: {
+      a: held ? heldFactor(factors) : factor(factors, "m", ROWS),
+      b: factor(second, "n", n),
+      c: sumsOf(sums, n),
+    },
     emit: `${fn}({c}, {a}, {b});`,
     asynchronous: {
       publish: "publish_shared();",
@@ -200,7 +230,7 @@ export const WGMMA: readonly Intrinsic[] = WGMMA_FORMS.flatMap((form) =>
 export const searchedWgmma = (): readonly Intrinsic[] =>
   WGMMA_FORMS.flatMap((form) => wgmmaWidths(form).map((n) => knownRow(form, n)));
 
-const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
+const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+(?:\.rs)?)$/;
 
 /** The row of this name, listed or not; undefined where there is no such instruction. */
 export function wgmmaNamed(name: string): Intrinsic | undefined {

@@ -27,7 +27,7 @@ import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-c
 import { sharersOf } from "../mapper/schedule/multicast.ts";
 import { madeInRegisters, stagedReads } from "../mapper/schedule/narrow.ts";
 import { rolledOf } from "../mapper/schedule/rolled.ts";
-import { runOf } from "../mapper/schedule/runs.ts";
+import { partsAtOnce, runOf } from "../mapper/schedule/runs.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { stepsInFlight } from "../mapper/schedule/stage.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
@@ -50,6 +50,8 @@ const PIECE_INSTRUCTIONS = { plain: 3, async: 1.5 } as const;
  * four where half bytes stay in their places.
  */
 const MADE_INSTRUCTIONS = { moved: 2, inPlace: 1.625 } as const;
+/** Warp instructions to find and load what a piece of such elements is made of, for each tensor. Counted in SASS of tiles of 256 x 64 (nvcc 13.0). */
+const READ_INSTRUCTIONS = 12;
 const TEST_INSTRUCTIONS = 6;
 const DIGIT_INSTRUCTIONS = 10;
 const KEPT_DIGIT_INSTRUCTIONS = 6;
@@ -127,6 +129,9 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   }, 0);
   const gathered = box && !box.inRows ? gatherInstructions(context, schedule, box) * parts * warps : 0;
   const making = makingOf(context, schedule);
+  // The learnt trees, which judge other kernels, were taught without these reads.
+  const isMade = context.inputs.some((input) => input.reads.length > 0);
+  const direct = isMade ? own * teams * directBytes(context) : 0;
   // A factor whose neighbours are taken apart is joined anew, a word at a time.
   const joined = runOf(context, schedule).apart > 1 ? read / LINE_BYTES : 0;
   const fetches = read / (4 * PIECE_BYTES * 8) + joined + making.instructions + gathered;
@@ -143,7 +148,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const chain = intrinsic.asynchronous
     ? own * issue + awaited
     : parts * Math.max(latency, down * across * issue * quarters) + waits * FETCH_LATENCY;
-  const between = meeting + STEP_CYCLES + (WARP_CYCLES * instructions) / warps;
+  const between = meeting + STEP_CYCLES + making.wait + (WARP_CYCLES * instructions) / warps;
   // With one stage, copies and products alternate; products in flight overlap with everything else.
   const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
   const alone = inFlight ? Math.max(chain + meeting, copies.wait + between) : apart + between;
@@ -152,7 +157,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   return {
     // While warpgroups wait for one another, the Tensor Cores are idle unless another block keeps them busy.
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
-    shared: read / sharedRate + making.cycles + copies.stores + copies.lines / LINES_PER_CYCLE,
+    shared: (read + direct) / sharedRate + making.cycles + copies.stores + copies.lines / LINES_PER_CYCLE,
     copies: copies.fetched / cacheRate,
     threads: instructions / ISSUED_PER_CYCLE,
     latency: alone,
@@ -166,27 +171,44 @@ export function clockOf({ loadedClockHz, clockHz }: Target): number {
   return (loadedClockHz ?? clockHz)?.value ?? 1;
 }
 
-/** Warp instructions of a step, and cycles of shared memory, for the fragments that warps make of what is staged. */
+/** Bytes of shared memory that an issue of an instruction reads itself. */
+const directBytes = ({ inputs, sum }: GridContext): number =>
+  sumOf(inputs, ({ operand, kept }) => (readsShared(operand) ? kept.extent * sum.extent * bytesOf(operand.dtype) : 0));
+
+/** Warp instructions of a step, cycles of shared memory, and cycles of waiting, for the fragments that warps make. */
 function makingOf(
   context: GridContext,
   schedule: GridSchedule,
-): { readonly instructions: number; readonly cycles: number } {
+): { readonly instructions: number; readonly cycles: number; readonly wait: number } {
   const { inputs, sum, limits } = context;
-  const { elements: run, apart } = runOf(context, schedule);
+  const { held, elements: run, apart } = runOf(context, schedule);
+  const shares = held / (sum.extent * partsAtOnce(context, schedule));
   const made = inputs.filter((input) => madeInRegisters(context, schedule, input));
   const each = made.map((input) => {
     const elements = (extentOf(input.kept.axis, schedule.tile) * extentOf(sum.axis, schedule.tile)) / limits.lanes;
-    const loads = stagedReads(context, schedule, input).map(({ repeat, dtype }) => {
-      const bytes = Math.ceil(run / repeat) * bytesOf(dtype);
-      const loaded = (elements / run) * Math.ceil(bytes / PIECE_BYTES);
+    const staged = stagedReads(context, schedule, input);
+    const loads = staged.map(({ repeat, dtype }) => {
+      // Neighbours, or those that share an element.
+      const together = Math.min(held, Math.max(run, repeat * shares));
+      const bytes = Math.ceil(together / repeat) * bytesOf(dtype);
+      const loaded = (elements / together) * Math.ceil(bytes / PIECE_BYTES);
       return { loaded, cycles: loaded * Math.max(1, (Math.min(bytes, PIECE_BYTES) * limits.lanes) / LINE_BYTES) };
     });
+    // What is not staged each lane loads from the first cache, and a row is a line.
+    const far = input.reads.filter((read) => !staged.some(({ access }) => access === read.access));
+    const loadedFar = sumOf(far, ({ repeat }) => elements / Math.max(run, repeat * shares));
+    const loaded = sumOf(loads, (l) => l.loaded) + PIECE_INSTRUCTIONS.plain * loadedFar;
     return {
-      instructions: sumOf(loads, (l) => l.loaded) + elements * MADE_INSTRUCTIONS[apart > 1 ? "inPlace" : "moved"],
-      cycles: sumOf(loads, (l) => l.cycles),
+      instructions: loaded + elements * MADE_INSTRUCTIONS[apart > 1 ? "inPlace" : "moved"],
+      cycles: sumOf(loads, (l) => l.cycles) + (loadedFar * limits.lanes * shares) / LINES_PER_CYCLE,
+      wait: far.length > 0 ? NEAR_LATENCY * fetchesIn(context, schedule) : 0,
     };
   });
-  return { instructions: sumOf(each, (e) => e.instructions), cycles: sumOf(each, (e) => e.cycles) };
+  return {
+    instructions: sumOf(each, (e) => e.instructions),
+    cycles: sumOf(each, (e) => e.cycles),
+    wait: sumOf(each, (e) => e.wait),
+  };
 }
 
 /** Warp instructions for the fragments of one part of a step. */
@@ -279,10 +301,10 @@ function copiesOf(
     const looped = isLoop ? LOOP_INSTRUCTIONS + LOOP_DIGIT_INSTRUCTIONS * place.digits : 0;
     // What a tile is made of arrives as an asynchronous copy does.
     const arriving = stagedReads(context, schedule, input);
-    const brought = sumOf(
-      arriving,
-      (read) => extentOf(input.kept.axis, schedule.tile) * read.columns * bytesOf(read.dtype),
-    );
+    const rows = extentOf(input.kept.axis, schedule.tile);
+    const brought = sumOf(arriving, (read) => rows * read.columns * bytesOf(read.dtype));
+    const sectors = sumOf(arriving, (read) => rows * Math.ceil((read.columns * bytesOf(read.dtype)) / SECTOR_BYTES));
+    const looked = rows * arriving.filter((read) => read.width * bytesOf(read.dtype) < PIECE_BYTES).length;
     if (madeInRegisters(context, schedule, input))
       return {
         inputs: [
@@ -294,11 +316,11 @@ function copiesOf(
         ],
         instructions: (PIECE_INSTRUCTIONS.async * brought) / (PIECE_BYTES * limits.lanes),
         stores: brought / sharedRate,
-        fetched: brought,
-        lines: 0,
+        fetched: sectors * SECTOR_BYTES,
+        lines: looked,
         wait: latencyOf("group") / hidden,
       };
-    const made = input.reads.length > 0 ? MADE_INSTRUCTIONS.moved * width : 0;
+    const made = input.reads.length > 0 ? MADE_INSTRUCTIONS.moved * width + READ_INSTRUCTIONS * input.reads.length : 0;
     const instructions =
       live * (PIECE_INSTRUCTIONS[how] + made + (arriving.length > 0 ? 0 : place.instructions)) +
       (copy.accesses - live) * OUTSIDE_INSTRUCTIONS +
@@ -313,8 +335,8 @@ function copiesOf(
       instructions,
       // The fill for elements outside the tensor is stored too.
       stores: Math.max(copy.accesses, written / sharedRate),
-      fetched: arriving.length > 0 ? brought : far * place.inside,
-      lines: arriving.length > 0 ? 0 : copy.lines * place.inside,
+      fetched: arriving.length > 0 ? sectors * SECTOR_BYTES : far * place.inside,
+      lines: arriving.length > 0 ? looked : copy.lines * place.inside,
       wait: how === "async" || arriving.length > 0 ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,
     };
   });

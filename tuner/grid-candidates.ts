@@ -63,7 +63,14 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   const alike = new Map<string, GridContext[]>();
   for (const context of contexts) {
     const { intrinsic, target, mapping } = context;
-    const key = [intrinsic.family, target.dtype, printMatching(mapping.matching), bindingText(mapping.binding)].join();
+    const shared = intrinsic.operands.filter(readsShared).length;
+    const key = [
+      intrinsic.family,
+      shared,
+      target.dtype,
+      printMatching(mapping.matching),
+      bindingText(mapping.binding),
+    ].join();
     const widths = alike.get(key);
     if (widths) widths.push(context);
     else alike.set(key, [context]);

@@ -147,7 +147,7 @@ export function refuse(site: Site, what: string): never {
 export function inFlightAt(site: Standing, warp: Warp, register: string, missing: string): NestFault {
   const event = site.judge.eventOf(site, warp.number, warp.env);
   return new NestFault("race", [
-    `${register} is used before the issue that writes it has ended`,
+    `${register} is used before the issue that takes it has ended`,
     printHead(site.statement),
     `  run by ${describeThread({ event, lane: ALL_LANES })}`,
     `missing: ${missing}`,

@@ -195,7 +195,7 @@ export function compileTileMove(
 
 /**
  * The tile of a register that is written; it counts as filled from now on.
- * @throws NestFault while an issue that writes it is in flight
+ * @throws NestFault while an issue that reads or writes it is in flight
  */
 export function tileOf(warp: Warp, shape: RegisterShape, number: number, site: Standing): Float64Array {
   const file = warp.files[shape.number];

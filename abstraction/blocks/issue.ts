@@ -12,7 +12,7 @@
 import { pointsIn } from "../affine.ts";
 import { addTo } from "../collections.ts";
 import { internal } from "../error.ts";
-import { compilePlace } from "../evaluate.ts";
+import { compilePlace, type Values } from "../evaluate.ts";
 import { prepareInPlace } from "../interpret.ts";
 import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
 import type { RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
@@ -55,6 +55,8 @@ interface Factor {
   readonly values: Float64Array;
   /** Records the reads and reports faults. @returns a function that fetches the values, now or when they are awaited */
   readonly begin: (warp: Warp) => () => void;
+  /** The register of an operand that is in one. */
+  readonly held?: { readonly shape: RegisterShape; readonly number: (warp: Warp) => number };
 }
 
 export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: Standing): WarpRun {
@@ -65,7 +67,8 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
   const logical: Record<string, Float64Array> = {};
   const [declared, ...others] = intrinsic.operands;
   if (!declared) internal(`${intrinsic.name} has no operands`);
-  const { shape, number } = registerOf(intrinsic, declared, registers[declared.name], site);
+  const target = registerOf(intrinsic, declared, registers[declared.name], site);
+  const { shape, number } = target;
   const factors = others.map((operand): Factor => {
     const tile = tiles[operand.name];
     const factor =
@@ -87,18 +90,24 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
       issue();
       tileOf(warp, shape, n, site).set(sums);
     };
+  /** Registers stay with the issue until it has ended, those of factors too. */
+  const held = [{ ...target, isRead: accumulates }];
+  for (const { held: factor } of factors) if (factor) held.push({ ...factor, isRead: true });
   return (warp) => {
     judge.begin(site, warp.number, warp.env, "issues");
-    const n = number(warp);
-    const file = warp.files[shape.number];
-    const tile = file?.tiles[n];
-    if (!file || !tile) internal(`no register ${shape.name}{${n}}`);
-    const problem = registerProblem(warp, file, n, accumulates, `${shape.name}{${n}}`, intrinsic);
-    if (problem !== undefined) refuseAt(site, warp, problem);
+    const taken = held.map((of) => {
+      const { tile, file, n } = registerIn(warp, of);
+      const problem = registerProblem(warp, file, n, of.isRead, `${of.shape.name}{${n}}`, intrinsic);
+      if (problem !== undefined) refuseAt(site, warp, problem);
+      return { tile, file, n };
+    });
     const reads = factors.map(({ begin }) => begin(warp));
     const { flight } = judge.order.sentOff(warp.number, "issues");
-    file.flights[n] = flight;
-    file.filled[n] = 1;
+    for (const { file, n } of taken) {
+      file.flights[n] = flight;
+      file.filled[n] = 1;
+    }
+    const { tile } = registerIn(warp, target);
     const arrive = (): void => {
       for (const read of reads) read();
       sums.set(tile);
@@ -110,16 +119,28 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
   };
 }
 
-/** Checks the register to which an asynchronous instruction adds. */
+/** A register of a warp. */
+function registerIn(
+  warp: Warp,
+  { shape, number }: NonNullable<Factor["held"]>,
+): { readonly tile: Values; readonly file: WarpRegisters; readonly n: number } {
+  const n = number(warp);
+  const file = warp.files[shape.number];
+  const tile = file?.tiles[n];
+  if (!file || !tile) internal(`no register ${shape.name}{${n}}`);
+  return { tile, file, n };
+}
+
+/** Checks a register that an asynchronous instruction reads or adds to. */
 function registerProblem(
   warp: Warp,
   file: WarpRegisters,
   number: number,
-  accumulates: boolean,
+  isRead: boolean,
   name: string,
   { family }: Intrinsic,
 ): string | undefined {
-  if (accumulates && file.filled[number] !== 1) return `${name} is read, and nothing has filled it`;
+  if (isRead && file.filled[number] !== 1) return `${name} is read, and nothing has filled it`;
   if (!warp.fenced)
     return `no fence of registers stands between the last commit and this issue: missing: fence ${family} registers`;
   if (file.touched[number] === 1)
@@ -141,13 +162,17 @@ function registerOf(
 }
 
 function inRegisters(intrinsic: Intrinsic, operand: Operand, register: RegisterAt | undefined, site: Standing): Factor {
-  const { shape, number } = registerOf(intrinsic, operand, register, site);
+  const held = registerOf(intrinsic, operand, register, site);
+  const { shape, number } = held;
   const values = new Float64Array(shape.rows.length);
   return {
     values,
+    held,
     begin: (warp) => {
-      const held = Float64Array.from(filledTileOf(warp, shape, number(warp), site));
-      return () => values.set(held);
+      const tile = intrinsic.asynchronous
+        ? registerIn(warp, held).tile
+        : Float64Array.from(filledTileOf(warp, shape, number(warp), site));
+      return () => values.set(tile);
     },
   };
 }

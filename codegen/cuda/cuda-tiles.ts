@@ -381,9 +381,9 @@ export abstract class CudaTiles extends TileRegisters {
    * Marks the sums of an asynchronous instruction as read-write after its wait, so that no read of them moves before
    * it.
    */
-  arrived({ asynchronous, name }: Intrinsic): Code[] {
+  arrived({ asynchronous, name, operands: [sums] }: Intrinsic): Code[] {
     return this.nest.registers
-      .filter((file) => file.intrinsic.name === name)
+      .filter((file) => file.intrinsic.name === name && file.operand === sums?.name)
       .flatMap((file) =>
         upTo(file.count).map((i) =>
           asynchronous ? fillTemplate(asynchronous.arrived, { reg: code`${nameOf(file)}[${i}]` }) : code``,

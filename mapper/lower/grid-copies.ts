@@ -26,6 +26,7 @@ import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
+  accessesIn,
   and,
   axis,
   compare,
@@ -202,13 +203,17 @@ export function elementOf(
   const { sum } = places.context;
   const { there, inTile } = places.ofStep(step);
   const { counters, fusedSum } = there.countersOf(inTile, inSum);
-  // A copy engine clips at the end of the tensor, which is also the end of the sum.
+  const staged = stagedReads(places.context, places.schedule, input);
+  const brought = new Set(staged.map((read) => printAccess(read.access)));
+  const isStaged = brought.size > 0 && accessesIn(value).every((read) => brought.has(printAccess(read)));
+  const inside = there.place(kept, inKept, counters);
+  // A copy engine clips at the end of the tensor, which is also the end of the sum. Beyond the end of the kept axis nothing is stored, and what is
+  // staged may be read.
   const guards = [
-    ...there.place(kept, inKept, counters),
+    ...(isStaged ? [] : inside),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
     ...substituteEach(conditions, counters),
   ];
-  const staged = stagedReads(places.context, places.schedule, input);
   const made = rewriteReads(value, (read) => {
     const text = printAccess(read);
     const found = staged.find((s) => printAccess(s.access) === text);

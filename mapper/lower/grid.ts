@@ -101,7 +101,7 @@ import {
   type TileAccess,
 } from "../../abstraction/loop-nest.ts";
 import { when } from "../match/conditions.ts";
-import { fetchesIn, heldFragments, setsOf } from "../schedule/fragments.ts";
+import { fetchesIn, groupsOf, heldFragments, setsOf } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
@@ -392,10 +392,17 @@ function pipelineSentOff(places: GridPlaces): Pipeline {
     transfer === "engine" ? [...awaited, MET] : [...wait(pending), publish, MET];
   const ofWindow = window ? [...windowZeros(places, window), sendWindow(places, window, number(0))] : [];
   const freed = [...(window ? windowNext(places, window, step) : []), ...next];
+  const [sent = [], ...others] = sendOff(places, step);
   const inside =
     stage === 1
-      ? [MET, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
-      : [...arrived(ahead - 1), ...sendOff(places, step), ...freed, products(inFlight)];
+      ? [MET, ...copies(step), ...arrived(0), ...sent, products(0)]
+      : [
+          ...arrived(ahead - 1),
+          ...sent,
+          ...freed,
+          products(inFlight),
+          ...others.flatMap((g) => [...g, products(inFlight)]),
+        ];
   const last = inFlight > 0 ? [products(0)] : [];
   return { before: [...ofWindow, ...first], steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
 }
@@ -482,7 +489,7 @@ function consumed(places: GridPlaces): readonly Statement[] {
   const inside = present([
     awaitOf(places, step),
     window && windowAwait(places, window, step),
-    ...sendOff(places, step),
+    ...sendOff(places, step).flat(),
     ended(inFlight),
     left(step, inFlight),
     window && isRefilled(window) && windowLeft(places, window, step, inFlight),
@@ -539,35 +546,49 @@ function produced(places: GridPlaces): readonly Statement[] {
 
 // ---- the products of a step --------------------------------------------------------------------------------------------------------------
 
-/** The products of a step by an instruction that reads shared memory itself (wgmma), committed as one group. */
-function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
-  const { sum, intrinsic, inputs, target } = places.context;
+/**
+ * The products of a step by an instruction that reads shared memory itself (wgmma), in groups that are each committed. Fragments of a factor that it takes
+ * in registers are fetched ahead of their group.
+ */
+function sendOff(places: GridPlaces, step: Expr): readonly (readonly Statement[])[] {
+  const { context, schedule } = places;
+  const { sum, intrinsic, inputs, target } = context;
   const name = places.name(sum, "part");
-  const tiles = Object.fromEntries(
-    inputs.map((input) => {
-      const inSum = inPart(places, axis(name));
-      const inKept = places.elementAt(input.kept);
-      const tile: TileAccess = {
-        axes: tileAxes(places, input),
-        access:
-          places.window && input === places.window.input
-            ? tapAccess(places, places.window, step, inKept, inSum)
-            : ringAt(places, input, step, [inKept, inSum]),
-        by: "instruction",
-      };
-      return [input.operand.name, tile];
-    }),
-  );
-  const registers = { [target.name]: places.sum() };
-  return [
-    { kind: "fence", on: "registers", of: intrinsic },
-    ...unrolled(
-      name,
-      partsOf(places.context, places.size),
-      places.eachSum([{ kind: "register-issue", intrinsic, registers, tiles }]),
-    ),
-    { kind: "commit", of: intrinsic },
-  ];
+  const groups = groupsOf(context, schedule);
+  const parts = partsOf(context, places.size) / groups;
+  return upTo(groups).map((group) => {
+    const part = plus(parts * group, axis(name));
+    const tiles = Object.fromEntries(
+      inputs
+        .filter(({ operand }) => readsShared(operand))
+        .map((input) => {
+          const inSum = inPart(places, part);
+          const inKept = places.elementAt(input.kept);
+          const tile: TileAccess = {
+            axes: tileAxes(places, input),
+            access:
+              places.window && input === places.window.input
+                ? tapAccess(places, places.window, step, inKept, inSum)
+                : ringAt(places, input, step, [inKept, inSum]),
+            by: "instruction",
+          };
+          return [input.operand.name, tile];
+        }),
+    );
+    const held = inputs.filter(({ operand }) => !readsShared(operand));
+    const fetches = held.flatMap((input) => fetchesOfInput(places, input, step, part));
+    const fragments = held.map((input) => {
+      const index = registerOf(places, input, part, places.counter(input.kept, "fragment"));
+      return [input.operand.name, { file: input.operand.name, index }] as const;
+    });
+    const registers = { [target.name]: places.sum(), ...Object.fromEntries(fragments) };
+    return [
+      ...(fetches.length > 0 ? unrolled(name, parts, fetches) : []),
+      { kind: "fence", on: "registers", of: intrinsic },
+      ...unrolled(name, parts, places.eachSum([{ kind: "register-issue", intrinsic, registers, tiles }])),
+      { kind: "commit", of: intrinsic },
+    ];
+  });
 }
 
 /**
@@ -744,7 +765,7 @@ function whereStored(places: GridPlaces, work: readonly Statement[]): readonly S
 
 /** The register of a fragment in the set that a part of the sum uses; the first of several parts that are fetched at once. */
 function registerOf({ context, schedule }: GridPlaces, input: GridInput, part: Expr, fragment: Expr): Expr {
-  const set = times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(schedule)));
+  const set = times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(context, schedule)));
   return times(partsAtOnce(context, schedule), plus(set, fragment));
 }
 

@@ -8,13 +8,14 @@
  *
  * An instruction that reads shared memory itself has no fragments. The decision then says when its products are
  * awaited: in their own step (inline), or one step later (across), so that they run during the wait for the next stage.
- * The latter needs one more stage.
+ * The latter needs one more stage. If it takes one factor in registers, threads make fragments of half a step while the other half is multiplied (across).
  */
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { isBand } from "../match/bands.ts";
-import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
+import { type GridContext, type GridDecision, type GridInput, heldInput } from "./grid-context.ts";
+import { madeInRegisters } from "./narrow.ts";
 import { rolledOf } from "./rolled.ts";
 import { partsAtOnce } from "./runs.ts";
 import { fragmentsAlong, partsOf } from "./tile.ts";
@@ -34,8 +35,12 @@ export const fragments: GridDecision<"fragments"> = {
   problem: fragmentsProblem,
 };
 
-/** Number of sets of input fragments that a warp holds, of an input that does not stay in registers. */
-export function setsOf({ fragments: when }: GridSchedule): number {
+/**
+ * Number of sets of input fragments that a warp holds, of an input that does not stay in registers. Asynchronous products take those of a whole step, or
+ * of its halves in turn.
+ */
+export function setsOf(context: GridContext, { fragments: when, tile }: GridSchedule): number {
+  if (context.intrinsic.asynchronous) return partsOf(context, tile);
   return when === "inline" || when === "rolled" ? 1 : 2;
 }
 
@@ -43,8 +48,12 @@ export function setsOf({ fragments: when }: GridSchedule): number {
 export function heldFragments(context: GridContext, schedule: GridSchedule, input: GridInput): number {
   const rolled = schedule.fragments === "rolled" ? rolledOf(context, schedule) : undefined;
   if (typeof rolled === "object" && rolled.input === input) return rolled.count * rolled.parts;
-  return fragmentsAlong(input.kept, schedule) * setsOf(schedule) * partsAtOnce(context, schedule);
+  return fragmentsAlong(input.kept, schedule) * setsOf(context, schedule) * partsAtOnce(context, schedule);
 }
+
+/** Groups of products of a step that are sent off one after another: threads make the fragments of one during another. */
+export const groupsOf = (context: GridContext, { fragments: when }: GridSchedule): number =>
+  when === "across" && heldInput(context) ? 2 : 1;
 
 /** How often the fragments of a step are fetched: once for each part, or for several parts. */
 export const fetchesIn = (context: GridContext, schedule: GridSchedule): number =>
@@ -54,9 +63,14 @@ export const fetchesIn = (context: GridContext, schedule: GridSchedule): number 
 function fragmentsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   if (context.intrinsic.asynchronous) {
     if (schedule.fragments === "ahead") return `${context.intrinsic.name} has no fragments to be fetched ahead`;
-    return schedule.fragments === "across" && schedule.stage < 3
-      ? "products across steps need a third stage"
-      : undefined;
+    const held = heldInput(context);
+    if (held && !madeInRegisters(context, schedule, held))
+      return `lanes make ${held.operand.name} of ${context.intrinsic.name} only of what asynchronous copies bring, in one warpgroup`;
+    if (schedule.fragments !== "across") return undefined;
+    if (schedule.stage < 3) return "products across steps need a third stage";
+    return partsOf(context, schedule.tile) % groupsOf(context, schedule) === 0
+      ? undefined
+      : "fragments of half a step need an even number of parts in a step";
   }
   if (schedule.fragments === "rolled") {
     const rolled = rolledOf(context, schedule);

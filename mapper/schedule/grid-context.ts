@@ -22,6 +22,7 @@ import {
   type Expr,
   number,
   printAccess,
+  printExpr,
   testsElements,
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
@@ -252,6 +253,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const refused = described.find((d) => typeof d === "string");
   if (refused !== undefined) return refused;
   const known = described.filter((d) => typeof d !== "string");
+  const read = heldInput({ intrinsic, inputs: known });
+  if (read?.reads.length === 0)
+    return `${intrinsic.name} takes ${read.operand.name} in registers, for which lanes calculate elements: ${printExpr(read.value)} are read as they are`;
   return {
     mapping,
     intrinsic,
@@ -333,14 +337,15 @@ function narrowReads(value: Expr, dimension: LoopDimension, tensorNamed: (name: 
   return [...distinct.values()].flatMap((access): NarrowRead[] => {
     const tensor = tensorNamed(access.tensor);
     const places = placesOf(access, dimension, tensor);
-    const repeat = places.findIndex((at) => at !== places[0]);
+    const next = places.findIndex((at) => at !== places[0]);
+    const repeat = next < 0 ? places.length : next;
     const others = axesIn(access).filter((name) => !hasName(dimension.loops, name));
     const strides = others.map((name) => strideAlong(access, tensor, name));
     const isRun = (run: number): boolean =>
       liesTogether(places, run * repeat) && strides.every((stride) => stride !== undefined && stride % run === 0);
     let run = MOST_BYTES / bytesOf(tensor.dtype);
     while (run >= 1 && !isRun(run)) run /= 2;
-    return repeat < 1 || run < 1 ? [] : [{ access, dtype: tensor.dtype, repeat, run }];
+    return run < 1 ? [] : [{ access, dtype: tensor.dtype, repeat, run }];
   });
 }
 
@@ -413,6 +418,10 @@ export function runAlong(
   }
   return 1;
 }
+
+/** The factor that an asynchronous instruction takes in registers; undefined if it reads both from shared memory. */
+export const heldInput = ({ intrinsic, inputs }: Pick<GridContext, "intrinsic" | "inputs">): GridInput | undefined =>
+  intrinsic.asynchronous && inputs.find(({ operand }) => !readsShared(operand));
 
 const loopsOf = (dimensions: readonly LoopDimension[]): string[] => dimensions.flatMap(({ loops }) => namesOf(loops));
 

@@ -12,7 +12,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import type { GridContext, GridInput, NarrowRead } from "./grid-context.ts";
+import { type GridContext, type GridInput, heldInput, type NarrowRead } from "./grid-context.ts";
 import { stepsInFlight } from "./stage.ts";
 
 /** A read whose elements are staged. */
@@ -30,13 +30,10 @@ export interface StagedRead extends NarrowRead {
 const ENOUGH_PRODUCTS = 256;
 
 /** The reads of an input that are staged: those of which a row of a tile is whole asynchronous copies. */
-export function stagedReads(
-  { rows, columns, sum, limits }: GridContext,
-  schedule: GridSchedule,
-  input: GridInput,
-): StagedRead[] {
+export function stagedReads(context: GridContext, schedule: GridSchedule, input: GridInput): StagedRead[] {
+  const { rows, columns, sum, limits } = context;
   const other = input.kept === rows ? columns : rows;
-  const isShort = extentOf(other.axis, schedule.tile) < ENOUGH_PRODUCTS;
+  const isShort = input === heldInput(context) || extentOf(other.axis, schedule.tile) < ENOUGH_PRODUCTS;
   if (schedule.transfer !== "async" || schedule.stage === 1 || !isShort) return [];
   return input.reads.flatMap((read): StagedRead[] => {
     const columns = extentOf(sum.axis, schedule.tile) / read.repeat;

@@ -12,7 +12,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoised, unique, upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Expr } from "../../abstraction/expression.ts";
-import { lanesOf, registerElements } from "../../abstraction/intrinsic.ts";
+import { lanesOf, readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { boxOf } from "./gather.ts";
 import type { GridContext, GridInput } from "./grid-context.ts";
@@ -23,7 +23,8 @@ import { partsOf } from "./tile.ts";
 /** Bytes that the lanes of a row of the other factor hold together. A lane of four has two pieces of 16, which lie in different banks in all rows. */
 const ROW_BYTES = 128;
 
-/** Half bytes of a register of a lane. */
+/** Bytes, and half bytes, of a register of a lane. */
+const REGISTER_BYTES = 4;
 const HALF_BYTES = 8;
 
 /** By position along the sum in a part: the lane of its row, and its number among the elements of this lane. */
@@ -61,7 +62,8 @@ export function partsAtOnce(context: GridContext, schedule: GridSchedule): numbe
   const { inputs, sum, elementBytes } = context;
   const areRows =
     schedule.fragments !== "rolled" && !boxOf(context, schedule) && inputs.every((i) => i.contiguous === "sum");
-  if (!areRows || !inputs.some((input) => madeInRegisters(context, schedule, input))) return 1;
+  if (!areRows || context.intrinsic.asynchronous || !inputs.some((input) => madeInRegisters(context, schedule, input)))
+    return 1;
   if (!dealt(context)) return 1;
   const all = partsOf(context, schedule.tile);
   let parts = ROW_BYTES / (sum.extent * elementBytes);
@@ -93,15 +95,25 @@ export function placeInParts(context: GridContext, schedule: GridSchedule, inSum
   return place;
 }
 
-/** Elements of a lane's run, and how far apart in it the two of a register lie: half a word of half bytes. */
+/** Elements of a row of a part that a lane holds in registers; 0 if it holds no factor. */
+const heldInPart = memoised((context: GridContext): number => {
+  const input = context.inputs.find(({ operand }) => !readsShared(operand) && operand.storage);
+  return input ? Math.max(...dealtOf(context, input).own) + 1 : 0;
+});
+
+/**
+ * Elements that a lane holds of a row of the parts that are fetched at once, those of them that are neighbours, and how far apart in such a run the
+ * two of a register lie: half a word of half bytes.
+ */
 export function runOf(
   context: GridContext,
   schedule: GridSchedule,
-): { readonly elements: number; readonly apart: number } {
+): { readonly held: number; readonly elements: number; readonly apart: number } {
   const parts = partsAtOnce(context, schedule);
-  const elements = parts * (Math.max(...(dealt(context)?.own ?? [])) + 1);
+  const held = parts * heldInPart(context);
+  const elements = parts > 1 ? held : REGISTER_BYTES / context.elementBytes;
   const isPacked = context.inputs.some(({ reads }) => reads.some((r) => bytesOf(r.dtype) === 1 && r.repeat === 2));
-  return { elements, apart: parts > 1 && isPacked && elements % HALF_BYTES === 0 ? HALF_BYTES / 2 : 1 };
+  return { held, elements, apart: parts > 1 && isPacked && elements % HALF_BYTES === 0 ? HALF_BYTES / 2 : 1 };
 }
 
 /** Bytes between two rows of what fragments are made of: those that lanes of several rows read at once lie in different banks. */

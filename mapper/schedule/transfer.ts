@@ -10,7 +10,7 @@ import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { present } from "../../abstraction/collections.ts";
 import { boxIsAsync, isGatherable } from "./gather.ts";
-import type { GridContext, GridDecision } from "./grid-context.ts";
+import { type GridContext, type GridDecision, heldInput } from "./grid-context.ts";
 import { viewForm } from "./views.ts";
 
 /**
@@ -42,6 +42,7 @@ export const transfer: GridDecision<"transfer"> = {
   schema: z.enum(["async", "plain", "engine"]),
   values: (context) => {
     const { limits, inputs } = context;
+    if (heldInput(context)) return ["async"];
     const grouped =
       limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined || isGatherable(context, i));
     return present(["plain", grouped && ("async" as const), !engineProblem(context) && ("engine" as const)]);

@@ -8,10 +8,11 @@
  */
 
 import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { isBand } from "../match/bands.ts";
 import { byAxis, namesProblem } from "./decision.ts";
-import type { GridAxis, GridDecision } from "./grid-context.ts";
+import { type GridAxis, type GridDecision, heldInput } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
 /** The most warps along an axis; twice as many along the runs of a filter's results, where only one axis is long. */
@@ -29,7 +30,11 @@ export const warps: GridDecision<"warps"> = {
     );
   },
   // Checked while drawing, because most combinations fail only this condition.
-  suits: ({ rows, columns }, { tile }, warps) => [rows, columns].every((a) => isDivided(a, { tile, warps })),
+  suits: (context, { tile }, warps) => {
+    const { rows, columns } = context;
+    const isShared = heldInput(context) && extentOf(columns.axis, warps) > 1;
+    return !isShared && [rows, columns].every((a) => isDivided(a, { tile, warps }));
+  },
   problem: ({ rows, columns }, schedule) => {
     const strange = namesProblem("warps", schedule.warps, [rows, columns]);
     if (strange !== undefined) return strange;

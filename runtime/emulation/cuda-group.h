@@ -1,6 +1,6 @@
 /*
- * Matrix products of a warpgroup (four warps), for cuda.h. wgmma reads its factors from shared memory itself. Written
- * from the PTX ISA, Asynchronous Warpgroup Level Matrix Instructions.
+ * Matrix products of a warpgroup (four warps), for cuda.h. wgmma reads its factors from shared memory itself, or the first
+ * from registers. Written from the PTX ISA, Asynchronous Warpgroup Level Matrix Instructions.
  *
  * The instruction sees shared memory as last published by a thread, and poison before. Its sums arrive at once (early)
  * or when waited for (late); until then their registers are poisoned. A group without a fence first ends the program.
@@ -37,11 +37,12 @@ template <class T> static T seen_at(const Described& d, unsigned kept, unsigned 
   return value;
 }
 
-/* An instruction issued by one thread, and the later contents of its registers. */
+/* An instruction issued by one thread, and the later contents of its registers. `held`: the registers of the first factor, of this thread and of those of its quad. */
 struct PendingIssue {
-  void (*add)(void* sums, const Described& a, const Described& b);
+  void (*add)(void* sums, const PendingIssue& own);
   void* registers;
   Described a, b;
+  const void* held[5];
   unsigned group;
 };
 struct HeldSums {
@@ -58,11 +59,15 @@ static void begin_issues(unsigned threads) {
 }
 
 /* PTX ISA, register fragments for wgmma.mma_async: register i of thread t of 128. */
-template <class C, class T, class U, int N, int K> static void add_product(void* sums, const Described& a, const Described& b) {
+template <class C, class T, class U, int N, int K> static void add_product(void* sums, const PendingIssue& own) {
   const unsigned thread = running % GROUP_LANES, row = 16 * (thread / 32) + thread % 32 / 4;
+  const Described &a = own.a, &b = own.b;
   T left[2][K];
   U right[K];
-  for (int k = 0; k < K; k++) left[0][k] = seen_at<T>(a, row, k), left[1][k] = seen_at<T>(a, row + 8, k);
+  for (int half = 0; half < 2; half++)
+    for (int k = 0; k < K; k++)
+      if (own.held[0]) memcpy(&left[half][k], (const T*)own.held[1 + k % 8 / 2] + 4 * (k / 8) + 2 * half + k % 2, sizeof(T));
+      else left[half][k] = seen_at<T>(a, row + 8 * half, k);
   for (unsigned block = 0; block < N / 8; block++)
     for (unsigned j = 0; j < 2; j++) {
       for (int k = 0; k < K; k++) right[k] = seen_at<U>(b, 8 * block + 2 * (thread % 4) + j, k);
@@ -80,20 +85,21 @@ static bool alike(const Described& x, const Described& y) {
   return x.start == y.start && x.leading == y.leading && x.stride == y.stride && x.span == y.span && x.turned == y.turned;
 }
 
-template <class C, class T, class U, int N, int K> static void issue(void* registers, const Described& a, const Described& b) {
+template <class C, class T, class U, int N, int K> static void issue(void* registers, const Described& a, const void* held, const Described& b) {
   for (const Described& d : {a, b})
     if ((uintptr_t)d.start % 16 || d.leading % 16 || d.stride % 16 || d.leading >> 18 || d.stride >> 18)
       misuse("wgmma counts starts and distances in 16 bytes, distances below 256 KiB");
   if ((a.turned || b.turned) && sizeof(T) != 2) misuse("wgmma turns factors of 16 bits only");
   if (!fenced[running]) misuse("a group of wgmma begins with a fence of registers");
-  const PendingIssue own = {add_product<C, T, U, N, K>, registers, a, b, committed_issues[running]};
+  PendingIssue own = {add_product<C, T, U, N, K>, registers, a, b, {held}, committed_issues[running]};
   offered[running] = &own;
   const unsigned self = running;
   wait_for_group();
+  for (unsigned i = 0; i < 4; i++) own.held[1 + i] = ((const PendingIssue*)offered[self / 4 * 4 + i])->held[0];
   const PendingIssue& first = *(const PendingIssue*)offered[self / GROUP_LANES * GROUP_LANES];
   if (first.add != own.add || !alike(first.a, a) || !alike(first.b, b)) misuse("the threads of a warpgroup issue different wgmma");
   wait_for_group();
-  if (arrival == EARLY) return own.add(registers, a, b);
+  if (arrival == EARLY) return own.add(registers, own);
   issues[self].push_back(own);
   for (const HeldSums& h : held_sums[self])
     if (h.registers == registers) return;
@@ -112,7 +118,7 @@ static void end_issues(unsigned newest) {
       continue;
     }
     for (HeldSums& h : held)
-      if (h.registers == i.registers) i.add(h.sums.data(), i.a, i.b);
+      if (h.registers == i.registers) i.add(h.sums.data(), i);
   }
   own.resize(left);
   size_t kept = 0;
@@ -164,8 +170,15 @@ template <class T, int N> static void store_group_fragment(void* tile, const T (
 #define AUTOMAP_WGMMA_OF_TWO(name, K, T, U, C, R, PER)                                                                  \
   template <int WORDS, bool TURNED_A, bool TURNED_B>                                                                \
   static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b) {                    \
-    emulation::issue<C, T, U, 2 * PER * WORDS, K>(c, a.described, b.described);                                     \
+    emulation::issue<C, T, U, 2 * PER * WORDS, K>(c, a.described, nullptr, b.described);                            \
   }
+#define AUTOMAP_WGMMA_HELD(name, T)                                                                                 \
+  template <bool TURNED_B, int WORDS>                                                                               \
+  static inline void name(float (&c)[WORDS], const unsigned (&a)[4], const Matrix<TURNED_B>& b) {                   \
+    emulation::issue<float, T, T, 2 * WORDS, 16>(c, b.described, a, b.described);                                   \
+  }
+AUTOMAP_WGMMA_HELD(wgmma_f32_f16_rs, __half)
+AUTOMAP_WGMMA_HELD(wgmma_f32_bf16_rs, __nv_bfloat16)
 AUTOMAP_WGMMA(wgmma_f32_f16, 16, __half, float, float, 1)
 AUTOMAP_WGMMA(wgmma_f16_f16, 16, __half, __half, unsigned, 2)
 AUTOMAP_WGMMA(wgmma_f32_bf16, 16, __nv_bfloat16, float, float, 1)

@@ -20,6 +20,7 @@ import {
   verdict,
   wgmmaSchedule,
   withInputs,
+  withoutStatements,
 } from "../support/grid-kernels.ts";
 import { stated } from "../support/subjects.ts";
 
@@ -52,6 +53,8 @@ const GROUP_MMA = "wgmma.m64n8k16.f32.f16";
 const AS_A = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64, { transfer: "plain" }));
 /** A warp's own fragments, made in its registers. */
 const IN_REGISTERS = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64, { stage: 3 }));
+/** The same for a warpgroup, which makes half a step while the other half is multiplied. */
+const HELD = subjectOf("half bytes", `${GROUP_MMA}.rs`, "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64));
 const SUBJECTS = [
   AS_A,
   IN_REGISTERS,
@@ -82,6 +85,15 @@ const SUBJECTS = [
   subjectOf("bytes", MMA, "m <- n; n <- m; k <- g,j", mmaSchedule(32, 8, 128, { stage: 3, fragments: "across" })),
   subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32)),
   subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32, { stage: 4 })),
+  HELD,
+  subjectOf("half bytes", `${GROUP_MMA}.rs`, "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64, { persistent: 2 })),
+  subjectOf("bytes", `${GROUP_MMA}.rs`, "m <- n; n <- m; k <- g,j", wgmmaSchedule(128, 16, 64, { stage: 4 })),
+  subjectOf(
+    "half bytes",
+    "wgmma.m64n24k16.f32.f16.rs",
+    "m <- n; n <- m; k <- g,b,h",
+    wgmmaSchedule(128, 24, 64, { stage: 2, fragments: "inline", warps: { m: 2, n: 1 } }),
+  ),
 ];
 
 describe("weights that a product of f16 makes numbers of", () => {
@@ -112,8 +124,23 @@ describe("weights that a product of f16 makes numbers of", () => {
     const { context, schedule } = IN_REGISTERS;
     const { shared } = stepCycles(context, schedule, nvidiaTarget("h100"), 1);
     // A lane reads four runs of 8 bytes, which take two cycles each, and their scales; the other factor has 8 rows of 128 bytes. Copies write 1 KB of
-    // bytes, 128 bytes of scales, and these rows, which are eight lines.
-    expect(shared).toBe(4 * 2 + 4 + 8 + (8 + 1) + 8 + 8);
+    // bytes, 128 bytes of scales, and these rows, which are eight lines; narrow copies of
+    // scales look up a line for each of 32 rows.
+    expect(shared).toBe(4 * 2 + 4 + 8 + (8 + 1) + 8 + 8 + 32);
+  });
+
+  it("are made while products of the other half of a step run, whose registers stay as they are until these have ended", () => {
+    const { computation } = HELD.context.mapping;
+    const nest = lowerGrid(HELD.context, HELD.schedule);
+    const verdicts = (leave: (s: Statement) => boolean): string =>
+      verdict({ nest: withoutStatements(nest, leave), computation });
+    const isOf = (kind: Statement["kind"]) => (s: Statement) =>
+      s.kind === kind && "of" in s && s.of === HELD.context.intrinsic;
+    expect(verdicts(() => false)).toBe("right");
+    expect(verdicts((s) => isOf("fence")(s) && s.kind === "fence" && s.on === "registers")).toContain(
+      "no fence of registers",
+    );
+    expect(verdicts(isOf("wait"))).toContain("a{0} is used before the issue that takes it has ended");
   });
 
   it("are predicted without trees, which no such kernel taught", () => {
