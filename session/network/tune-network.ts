@@ -145,7 +145,10 @@ export interface TunedTask {
   readonly failed?: string;
 }
 
-/** Trials of a task before any gets more: half of them by the model alone, half by the records of similar tasks. A choice. */
+/**
+ * Trials of a task before any gets more: half of them by the model alone, half by the records of similar tasks. Half as many while the time left is
+ * less than the least of shares for each task, so that every task has a kernel. A choice.
+ */
 const FIRST_TRIALS = 4;
 /** Shorter searches spend most of their time on preparation. */
 const LEAST_SHARE_SECONDS = 4;
@@ -235,7 +238,9 @@ async function tuneIn(
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
       const [i, state] = next;
       if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-      await share(state, { ...first, seconds: Math.min(first.seconds, left()) }, options, place);
+      const isShort = left() < LEAST_SHARE_SECONDS * (waiting.length + 1);
+      const trials = first.trials && (isShort ? first.trials / 2 : first.trials);
+      await share(state, { ...defined({ trials }), seconds: Math.min(first.seconds, left()) }, options, place);
     }
   });
   const searching = new Set<State>();
