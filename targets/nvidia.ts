@@ -343,7 +343,11 @@ const H200 = machine({
   l2: { bytes: cited(60 * MIB, H200_PROBES), ...HOPPER_L2 },
   fixed: {
     ...H100.fixed,
-    launch: { value: 2.1e-6, per: "second", source: `${H200_PROBES}: a kernel in a graph, at least about so much` },
+    launch: {
+      value: 0.72e-6,
+      per: "second",
+      source: "automap calibrate --target h200, 2026-12-01: empty kernels in a graph",
+    },
   },
 });
 
