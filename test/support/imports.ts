@@ -44,14 +44,16 @@ export function readSource(name: string): string {
 
 /** Static imports, re-exports and `import()` calls of a text that stands at `from`. */
 export function importsOf(from: string, text = readSource(from)): Import[] {
-  const file = ts.createSourceFile(from, text, ts.ScriptTarget.ES2023, true);
+  const file = ts.createSourceFile(from, text, ts.ScriptTarget.ES2023);
   const found: Import[] = [];
+  // All other imports are statements of the file itself.
+  const isDeep = /\bimport\s*\(/.test(text);
   const add = (specifier: ts.Expression | undefined, erased: boolean, deferred = false): void => {
     if (!specifier || !ts.isStringLiteralLike(specifier)) return;
     const to = specifier.text.startsWith(".")
       ? relative(root, join(root, dirname(from), specifier.text)).replaceAll("\\", "/")
       : specifier.text;
-    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart()).line + 1, erased, deferred });
+    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart(file)).line + 1, erased, deferred });
   };
   const visit = (node: ts.Node): void => {
     if (ts.isImportDeclaration(node)) add(node.moduleSpecifier, node.importClause?.isTypeOnly ?? false);
@@ -59,7 +61,7 @@ export function importsOf(from: string, text = readSource(from)): Import[] {
     else if (ts.isImportTypeNode(node) && ts.isLiteralTypeNode(node.argument)) add(node.argument.literal, true);
     else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword)
       add(node.arguments[0], false, true);
-    ts.forEachChild(node, visit);
+    if (node === file || isDeep) ts.forEachChild(node, visit);
   };
   visit(file);
   return found;
