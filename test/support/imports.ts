@@ -53,7 +53,13 @@ export function importsOf(from: string, text = readSource(from)): Import[] {
     const to = specifier.text.startsWith(".")
       ? relative(root, join(root, dirname(from), specifier.text)).replaceAll("\\", "/")
       : specifier.text;
-    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart(file)).line + 1, erased, deferred });
+    found.push({
+      from,
+      to,
+      line: file.getLineAndCharacterOfPosition(specifier.getStart(file)).line + 1,
+      erased,
+      deferred,
+    });
   };
   const visit = (node: ts.Node): void => {
     if (ts.isImportDeclaration(node)) add(node.moduleSpecifier, node.importClause?.isTypeOnly ?? false);
