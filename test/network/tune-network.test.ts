@@ -81,6 +81,21 @@ describe("the network's time", () => {
     ]);
   });
 
+  it.each([
+    // Four tasks: less than 4 s for each.
+    [7, 2],
+    [600, 4],
+  ])("of %d s gives the first task %d trials before any other is searched", async (seconds, most) => {
+    const trials: unknown[] = [];
+    const search: Search = async ({ computation }, options = {}) => {
+      trials.push(options.trials);
+      return Promise.resolve(nothing(computation));
+    };
+    await tuneNetwork(products([8, 16, 32, 64, 24]), { seconds, database: ":memory:", search });
+    expect(trials).toHaveLength(4);
+    expect(trials[0]).toBe(most);
+  });
+
   it.each(["a CPU", "a GPU"])("is spent on chains too, once each: on %s", async (where) => {
     const { program, on } = openedOn(
       where,
