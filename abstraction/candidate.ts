@@ -344,14 +344,6 @@ export interface LoopSchedule {
   readonly threads: number;
 }
 
-/** Schedule of products of a tensor's small windows with a matrix for each dimension, on the cores of a processor. */
-export interface ModeSchedule {
-  /** Windows side by side that all matrices are multiplied with before the next ones. */
-  readonly row: number;
-  /** Threads that share the windows. */
-  readonly threads: number;
-}
-
 /** Schedule of a convolution by Winograd's transforms, on the cores of a processor. */
 export interface WinogradSchedule {
   /** Outputs of a window along each dimension: F(2x2,3x3) or F(4x4,3x3). */
@@ -390,8 +382,6 @@ export interface WarpChainSchedule {
 
 /** The equation in plain loops. */
 export type LoopCandidate = Unmapped<"loops", LoopSchedule>;
-/** Products of a tensor with a matrix for each dimension, one dimension after another in plain loops. */
-export type ModeCandidate = Unmapped<"mode-products", ModeSchedule>;
 /** A convolution by Winograd's transforms, with the products on an instruction. */
 export type WinogradCandidate = Unmapped<"winograd", WinogradSchedule>;
 /** The equation on the threads of a GPU. */
@@ -408,7 +398,6 @@ export type Candidate =
   | ThreadCandidate
   | LaneCandidate
   | LoopCandidate
-  | ModeCandidate
   | WinogradCandidate
   | WarpLoopCandidate
   | ChainCandidate

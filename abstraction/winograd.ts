@@ -21,7 +21,7 @@ import { type Access, printAccess } from "./expression.ts";
 import { parseEquation } from "./parse.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
 
-type Matrix = readonly (readonly number[])[];
+export type Matrix = readonly (readonly number[])[];
 
 export interface Transform {
   /** Outputs a window gives along each dimension. */
@@ -152,14 +152,25 @@ export interface Block {
   readonly width: number;
 }
 
+/** Products of small windows with a matrix along both of their dimensions, of many windows side by side. */
+export interface WinogradTransform {
+  /** The sums without their factors, which are elements of the matrix. */
+  readonly computation: Computation;
+  readonly matrix: Matrix;
+  /** Along each dimension the loop over rows of the matrix, of each window where there are several, and the one over its columns. */
+  readonly sides: readonly { readonly row: string; readonly column: string }[];
+  /** The loop along which windows lie side by side. */
+  readonly row: string;
+}
+
 /** The computations of a form, and how many windows there are along each dimension. */
 export interface WinogradParts {
   /** Of one block, from the rows that it reads with their border and the channels innermost. */
-  readonly windows: Computation;
-  readonly filters: Computation;
+  readonly windows: WinogradTransform;
+  readonly filters: WinogradTransform;
   /** Of one block, with k side by side and padding behind the last. */
   readonly products: Computation;
-  readonly back: Computation;
+  readonly back: WinogradTransform;
   readonly images: number;
   /** Rows of windows of all blocks, of which the last may lie outside. */
   readonly high: number;
@@ -180,61 +191,68 @@ export function winogradParts(
   const beside = Math.ceil(made / width);
   const size = input.length;
   const ofWindow = { wx: size, wy: size };
-  const matrices = `${matrixText(input, "wx", "wi")} * ${matrixText(input, "wy", "wj")}`;
   return {
     images,
     high,
     wide,
-    windows: defineComputation({
-      name: "windows",
-      equation: `tiles[wx,wy,${n},th,tw,${c}] += ${matrices} * image[${n},th*${outputs}+wi,tw*${outputs}+wj,${c}]`,
-      extents: { ...ofWindow, [n]: block.images, th: block.rows, tw: wide, [c]: channels, wi: size, wj: size },
-      tensors: { tiles: "f32", image: "f32" },
-    }),
-    filters: defineComputation({
-      name: "filters",
-      equation: `filters[wx,wy,${c},${k}] += ${matrixText(filter, "wx", r)} * ${matrixText(filter, "wy", s)} * ${printAccess(filters)}`,
-      extents: { ...ofWindow, [c]: channels, [k]: made, [r]: 3, [s]: 3 },
-      tensors: {
-        filters: {
-          dtype: "f32",
-          dims: ["wx", "wy", c, k],
-          shape: [size, size, channels, beside * width],
-          storage: `(((${size}*wx + wy)*${beside} + ${k}/${width})*${channels} + ${c})*${width} + ${k}%${width}`,
+    windows: {
+      matrix: input,
+      sides: [
+        { row: "wx", column: "wi" },
+        { row: "wy", column: "wj" },
+      ],
+      row: c,
+      computation: defineComputation({
+        name: "windows",
+        equation: `tiles[wx,wy,${n},th,tw,${c}] += image[${n},th*${outputs}+wi,tw*${outputs}+wj,${c}]`,
+        extents: { ...ofWindow, [n]: block.images, th: block.rows, tw: wide, [c]: channels, wi: size, wj: size },
+        tensors: { tiles: "f32", image: "f32" },
+      }),
+    },
+    filters: {
+      matrix: filter,
+      sides: [
+        { row: "wx", column: r },
+        { row: "wy", column: s },
+      ],
+      row: k,
+      computation: defineComputation({
+        name: "filters",
+        equation: `filters[wx,wy,${c},${k}] += ${printAccess(filters)}`,
+        extents: { ...ofWindow, [c]: channels, [k]: made, [r]: 3, [s]: 3 },
+        tensors: {
+          filters: {
+            dtype: "f32",
+            dims: ["wx", "wy", c, k],
+            shape: [size, size, channels, beside * width],
+            storage: `(((${size}*wx + wy)*${beside} + ${k}/${width})*${channels} + ${c})*${width} + ${k}%${width}`,
+          },
+          [filters.tensor]: specOf(tensorOf(computation, filters.tensor)),
         },
-        [filters.tensor]: specOf(tensorOf(computation, filters.tensor)),
-      },
-    }),
+      }),
+    },
     products: defineComputation({
       name: "products",
       equation: "sums[z,t,j,k] += tiles[z,t,c] * filters[z,j,c,k]",
       extents: { z: size * size, t: block.images * block.rows * wide, j: beside, k: width, c: channels },
       tensors: { sums: "f32", tiles: "f32", filters: { dtype: "f32", constant: true } },
     }),
-    back: rebuilt(computation, {
-      equation: parseEquation(
-        `${printAccess(computation.equation.target)} += ${matrixText(output, `${p}%${outputs}`, "wx")} * ${matrixText(output, `${q}%${outputs}`, "wy")} * sums[wx,wy,${n},${p}/${outputs},${q}/${outputs},${k}]`,
-      ),
-      extents: {
-        ...extentsBy(keptIn(computation.axes)),
-        ...ofWindow,
-      },
-      tensors: { sums: { dtype: "f32", shape: [size, size, images, high, wide, beside * width] } },
-    }),
+    back: {
+      matrix: output,
+      sides: [
+        { row: p, column: "wx" },
+        { row: q, column: "wy" },
+      ],
+      row: k,
+      computation: rebuilt(computation, {
+        equation: parseEquation(
+          `${printAccess(computation.equation.target)} += sums[wx,wy,${n},${p}/${outputs},${q}/${outputs},${k}]`,
+        ),
+        extents: { ...extentsBy(keptIn(computation.axes)), ...ofWindow },
+        tensors: { sums: { dtype: "f32", shape: [size, size, images, high, wide, beside * width] } },
+      }),
+    },
   };
-}
-
-/** `select(x == 0, select(i == 0, 4, select(i == 2, -5, 0)), ...)`: the numbers of a matrix at a row and a column. */
-function matrixText(matrix: Matrix, row: string, column: string): string {
-  const chosen = (index: string, of: readonly string[]): string =>
-    of.reduceRight(
-      (otherwise, text, i) => (text === "0" ? otherwise : `select(${index} == ${i}, ${text}, ${otherwise})`),
-      "0",
-    );
-  return chosen(
-    row,
-    matrix.map((numbers) => chosen(column, numbers.map(String))),
-  );
 }
 
 /** The number of roundings along one dimension of a transform: a product for each term, and the additions between. */

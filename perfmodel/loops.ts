@@ -6,14 +6,12 @@
  * The prediction ranks plain loops beside other kernels of the same computation, of which the search measures both.
  */
 
-import type { ModeSchedule } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, isFloatFunction, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { ModeProducts } from "../mapper/lower/mode-products.ts";
+import type { WinogradTransform } from "../abstraction/winograd.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
 import { overlapped } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
@@ -30,6 +28,9 @@ const FUNCTION_OPERATIONS = 24;
 const LATENCY = 4;
 /** Cycles of a loop besides its work: its branch, and the first load until the first store. A guess. */
 export const PER_LOOP = 12;
+
+/** Windows of Winograd's transforms in a loop. */
+const WINDOWS = 64;
 
 /** Seconds of a call. */
 export function loopSeconds(computation: Computation, row: Intrinsic, threads: number, target: ModelTarget): number {
@@ -60,23 +61,21 @@ function lanesOf(computation: Computation, row: Intrinsic): number {
   return (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(outputOf(computation).dtype));
 }
 
-/** Seconds of products of windows with matrices, one dimension after another. */
-export function modeSeconds(
-  computation: Computation,
-  { modes }: ModeProducts,
+/** Seconds of one of Winograd's transforms, one dimension of its windows after the other, for rows of windows. */
+export function transformSeconds(
+  { computation, matrix }: WinogradTransform,
   row: Intrinsic,
-  schedule: ModeSchedule,
+  threads: number,
   target: ModelTarget,
 ): number {
-  const rows = product(modes.map((mode) => mode.rows));
-  const windows = elementCount(targetOf(computation)) / rows;
-  // Each element of what a matrix makes is a sum over its columns.
-  const sums = modes.map((_, d) => product(modes.map((mode, i) => (i <= d ? mode.rows : mode.columns))));
-  const products = sumOf(sums.map((elements, d) => elements * (modes[d]?.columns ?? 0)));
-  const vectors = (2 * products) / PER_CYCLE / lanesOf(computation, row);
-  const compute = windows * (vectors + (sumOf(sums) / schedule.row) * PER_LOOP);
+  const columns = matrix[0]?.length ?? 0;
+  const windows = elementCount(targetOf(computation)) / matrix.length ** 2;
+  // Each element of what a dimension makes is a sum over the columns.
+  const sums = matrix.length * columns + matrix.length ** 2;
+  const vectors = (2 * sums * columns) / PER_CYCLE / lanesOf(computation, row);
+  const compute = windows * (vectors + (sums / WINDOWS) * PER_LOOP);
   const memory = transferCycles(computation, target);
-  return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / schedule.threads;
+  return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / threads;
 }
 
 function operationsOf(value: Expr): number {

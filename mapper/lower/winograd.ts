@@ -50,15 +50,8 @@ import type { Convolution, WinogradParts } from "../../abstraction/winograd.ts";
 import { when } from "../match/conditions.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
 import type { PlainLoops } from "./loops.ts";
-import {
-  type Chosen,
-  lowerModeProducts,
-  type ModeProducts,
-  modeProductsOf,
-  rowLoopOf,
-  usualRow,
-} from "./mode-products.ts";
 import { lowerSchedule } from "./scheduled.ts";
+import { type Chosen, lowerTransform } from "./winograd-transform.ts";
 
 /** What is lowered: the steps, and the mapping of the products of a block. */
 export interface WinogradForm {
@@ -128,7 +121,7 @@ class Lowering {
     });
     this.images = chosen(IMAGES, schedule.images, parts.images);
     this.rows = chosen(ROWS, schedule.rows, parts.high);
-    this.image = held("image", tensorOf(parts.windows, "image"));
+    this.image = held("image", tensorOf(parts.windows.computation, "image"));
     this.result = this.turnedResult();
   }
 
@@ -137,24 +130,29 @@ class Lowering {
     const { n, p } = convolution.axes;
     const summed = lowerSchedule(mapping, scheduleOfProducts(this.schedule, mapping));
     const lanes = extentOf("k", extentsOf(parts.products)) / this.schedule.vectors;
-    const [windows, filters, back] = [
-      modes(parts.windows, lanes),
-      modes(parts.filters, lanes),
-      modes(parts.back, lanes, [
+    const windows = lowerTransform(parts.windows, lanes);
+    const filters = lowerTransform(parts.filters, lanes);
+    const back = lowerTransform(
+      parts.back,
+      lanes,
+      new Map([
         [n, this.images],
         [p, this.rows],
       ]),
-    ];
+    );
     const tensorIn = (made: Computation, name: string): [string, Held] => [name, held(name, tensorOf(made, name))];
     const ofProducts = ["tiles", "filters", "sums"].map((name) => tensorIn(parts.products, name));
-    const sizes = tensorOf(parts.back, "sums").dims.map(({ extent }, d) =>
+    const sizes = tensorOf(parts.back.computation, "sums").dims.map(({ extent }, d) =>
       d === 2 ? this.images.count : d === 3 ? this.rows.count : extent,
     );
-    const sums = tensorOf(parts.back, "sums").dims.map((dim, d) => ({ ...dim, extent: sizes[d] ?? 1 }));
+    const sums = tensorOf(parts.back.computation, "sums").dims.map((dim, d) => ({ ...dim, extent: sizes[d] ?? 1 }));
     const output = outputOf(computation).name;
     const steps = [
       [...(this.isWhole ? this.borderCleared() : []), ...this.imageLoaded()],
-      this.placed(windows, windows.nest.body, [tensorIn(parts.windows, "image"), tensorIn(parts.windows, "tiles")]),
+      this.placed(windows, windows.nest.body, [
+        tensorIn(parts.windows.computation, "image"),
+        tensorIn(parts.windows.computation, "tiles"),
+      ]),
       this.placed({ nest: summed, inside: new Set() }, summed.body, ofProducts),
       this.placed(back, back.nest.body, [
         ["sums", heldRowMajor("sums", sums)],
@@ -177,7 +175,7 @@ class Lowering {
           ...together([windows.nest, filters.nest, summed, back.nest]),
         ],
         registers: summed.registers,
-        prepare: this.placed(filters, filters.nest.body, [tensorIn(parts.filters, "filters")], true),
+        prepare: this.placed(filters, filters.nest.body, [tensorIn(parts.filters.computation, "filters")], true),
         body: this.isWhole
           ? steps.flatMap((step, i) => (i === 0 ? step : [{ kind: "barrier" as const }, ...step]))
           : this.dealt(steps.flat()),
@@ -267,7 +265,7 @@ class Lowering {
     const { target } = storingEquation(computation);
     const k = this.outputAxes().get("k");
     if (k === undefined || strideAlong(target, outputOf(computation), k) === 1) return undefined;
-    const made = tensorOf(parts.back, "sums").dims.at(-1)?.extent ?? 1;
+    const made = tensorOf(parts.back.computation, "sums").dims.at(-1)?.extent ?? 1;
     const { outputs, images, rows } = this.schedule;
     const extents = { n: images, p: rows * outputs, q: parts.wide * outputs, k: made };
     const roles = new Map([...this.outputAxes()].map(([role, name]) => [name, role]));
@@ -404,24 +402,6 @@ class Lowering {
 
 const elementsOf = ({ dims, storage }: Pick<Tensor, "dims" | "storage">): number =>
   memoryElements({ name: "", dtype: "f32", constant: false, dims, storage });
-
-function modes(
-  computation: Computation,
-  lanes: number,
-  chosen: readonly (readonly [string, Chosen])[] = [],
-): PlainLoops {
-  const products = modeProductsOf(computation) ?? internal(`${computation.name} is no product with matrices`);
-  return lowerModeProducts(computation, products, rowOf(computation, products, lanes), new Map(chosen));
-}
-
-/**
- * Windows side by side in a transform: those of one vector, or the usual number where vectors do not divide them. With rows of four vectors a kernel
- * for 64 channels took 1.09 times as long, and its source is 1.4 times as large (Zen 5, 2026-11-30).
- */
-function rowOf(computation: Computation, products: ModeProducts, lanes: number): number {
-  const extent = rowLoopOf(computation, products)?.extent ?? 1;
-  return extent % lanes === 0 ? lanes : usualRow(extent);
-}
 
 /** Buffers of several steps. Those of one thread are filled anew by each, so that they may be the same. */
 function together(nests: readonly LoopNest[]): readonly Scratch[] {

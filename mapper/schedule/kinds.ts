@@ -13,7 +13,6 @@ import { printPairs } from "./decision.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { threads } from "./lane-decisions.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
-import { MODE_PRODUCTS } from "./mode-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 import { STEPS, WARP_STEPS } from "./step-decisions.ts";
 import { THREAD_DECISIONS } from "./thread/decisions.ts";
@@ -79,11 +78,6 @@ export const KINDS: { readonly [K in Kind]: KindOf<Extract<Candidate, { kind: K 
     place: placeArray,
   },
   loops: { summary: "the equation in plain loops", decisions: LOOP_DECISIONS, place: () => "plain loops" },
-  "mode-products": {
-    summary: "small windows times a matrix for each dimension, one dimension after another in plain loops",
-    decisions: MODE_PRODUCTS.decisions,
-    place: () => "plain loops",
-  },
   winograd: {
     summary: "a convolution by Winograd's transforms: fewer products, which round otherwise",
     decisions: WINOGRAD.decisions,

@@ -13,7 +13,7 @@ import type { Target } from "../../abstraction/machine.ts";
 import { DESIGN_KIND, RECURRENCE_KIND, WARP_DESIGN_KIND } from "./design-kinds.ts";
 import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
 import { MAPPING } from "./mapping-kind.ts";
-import { CHAIN_KIND, LOOP_KIND, MODE_KIND } from "./plain-loops.ts";
+import { CHAIN_KIND, LOOP_KIND } from "./plain-loops.ts";
 import { WARP_CHAIN_KIND, WARP_LOOP_KIND } from "./plain-threads.ts";
 import type { InStream, SessionKind } from "./session-space.ts";
 import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
@@ -32,7 +32,6 @@ export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidat
   "warp-design": WARP_DESIGN_KIND,
   recurrence: RECURRENCE_KIND,
   loops: LOOP_KIND,
-  "mode-products": MODE_KIND,
   "warp-loops": WARP_LOOP_KIND,
   chain: CHAIN_KIND,
   "warp-chain": WARP_CHAIN_KIND,

@@ -1,7 +1,6 @@
 /**
  * @file Plain loops in C++, on a processor's cores: what a search falls back on where no instruction maps, and the steps of a network other than its
- * products. Products of small windows with matrices, as in Winograd's transforms, are computed one dimension after another; programs whose equations
- * share their rows, such as a softmax, row by row.
+ * products. Programs whose equations share their rows, such as a softmax, are computed row by row.
  *
  *     LOOP_KIND.kernelOf(computation, { kind: "loops", intrinsic: "loops.avx2", schedule: { threads: 1 } }, machine, {}).source
  *     CHAIN_KIND.kernelOf(softmax, { kind: "chain", intrinsic: "loops.avx2", schedule: { columns: 64, threads: 1 } }, machine, {}).source
@@ -10,13 +9,7 @@
  * vectors of the machine.
  */
 
-import {
-  type Candidate,
-  type ChainCandidate,
-  candidateKey,
-  type LoopCandidate,
-  type ModeCandidate,
-} from "../../abstraction/candidate.ts";
+import { type Candidate, type ChainCandidate, candidateKey, type LoopCandidate } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -25,13 +18,11 @@ import { pick } from "../../abstraction/random.ts";
 import { rowChainOf } from "../../abstraction/row-chain.ts";
 import { generateLoops } from "../../codegen/cpp/cpp.ts";
 import { loopsRefused, lowerLoops, type PlainLoops } from "../../mapper/lower/loops.ts";
-import { lowerModeProducts, modeProductsOf } from "../../mapper/lower/mode-products.ts";
 import { lowerRowChain } from "../../mapper/lower/row-chain.ts";
 import { CHAIN, type ChainContext } from "../../mapper/schedule/chain-decisions.ts";
 import { threads } from "../../mapper/schedule/lane-decisions.ts";
-import { MODE_PRODUCTS, type ModeContext } from "../../mapper/schedule/mode-decisions.ts";
 import { allSchedules, problemIn, type ScheduleKind } from "../../mapper/schedule/schedules.ts";
-import { loopSeconds, modeSeconds } from "../../perfmodel/loops.ts";
+import { loopSeconds } from "../../perfmodel/loops.ts";
 import { rowSeconds } from "../../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import { scheduleText } from "../../report/describe-candidate.ts";
@@ -53,27 +44,10 @@ export const LOOP_KIND = kindInLoops<LoopCandidate, { readonly computation: Comp
   kind: "loops",
   about: inPlainLoops,
   what: "plain loops",
-  isFor: (computation) => modeProductsOf(computation) === undefined,
   contextOf: (computation, threads) => loopsRefused(computation) ?? { computation, threads },
   schedules: { decisions: { threads }, tries: 1 },
   lower: ({ computation }) => lowerLoops(computation),
   secondsOf: ({ computation }, row, { threads }, target) => loopSeconds(computation, row, threads, target),
-});
-
-/** Products of a tensor with a matrix for each dimension. */
-export const MODE_KIND = kindInLoops<ModeCandidate, ModeContext>({
-  kind: "mode-products",
-  about: inPlainLoops,
-  what: "products with matrices",
-  isFor: (computation) => modeProductsOf(computation) !== undefined,
-  contextOf: (computation, threads) => {
-    const products = modeProductsOf(computation);
-    return products ? { computation, products, threads } : "it is no sum of products with a matrix for each dimension";
-  },
-  schedules: MODE_PRODUCTS,
-  lower: ({ computation, products }, schedule) => lowerModeProducts(computation, products, schedule?.row),
-  secondsOf: ({ computation, products }, row, schedule, target) =>
-    modeSeconds(computation, products, row, schedule, target),
 });
 
 /** Programs whose equations share their rows, in the columns that usually are computed together, and in other numbers of them. */
@@ -82,7 +56,6 @@ export const CHAIN_KIND = kindInLoops<ChainCandidate, ChainContext>({
   ofPrograms: true,
   about: (schedule) => ["plain loops, row by row", ...(schedule === undefined ? [] : [`schedule  ${schedule}`])],
   what: "rows",
-  isFor: () => true,
   contextOf: (computation, threads) => {
     const chain = rowChainOf(computation);
     return "because" in chain ? chain.because : { chain, threads };
@@ -93,7 +66,7 @@ export const CHAIN_KIND = kindInLoops<ChainCandidate, ChainContext>({
   secondsOf: ({ chain }, row, schedule, target) => rowSeconds(chain, row, schedule, target),
 });
 
-type InPlainLoops = LoopCandidate | ModeCandidate | ChainCandidate;
+type InPlainLoops = LoopCandidate | ChainCandidate;
 
 /** What one of these kinds computes, and how. */
 interface InLoops<K extends InPlainLoops, C> {
@@ -103,8 +76,6 @@ interface InLoops<K extends InPlainLoops, C> {
   about(schedule?: string): readonly string[];
   /** What a computation has not, where it has no candidates. */
   readonly what: string;
-  /** Whether the kind computes it better than the others of these kinds. */
-  isFor(computation: Computation): boolean;
   /** What schedules are of, or why there are none. */
   contextOf(computation: Computation, threads: number): C | string;
   /** The usual schedule is the first. */
@@ -133,7 +104,7 @@ function kindInLoops<K extends InPlainLoops, C extends object>(of: InLoops<K, C>
     kind,
     family: "loops",
     ...(ofPrograms && { ofPrograms }),
-    isFor: (computation, machine) => !isGpu(machine) && of.isFor(computation),
+    isFor: (_, machine) => !isGpu(machine),
     *spaceOf({ computation, loops, threads, machine, calibration }) {
       const context = contextOf(computation, threads);
       const because = typeof context === "string" ? context : unverified?.(computation);

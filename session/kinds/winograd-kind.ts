@@ -9,9 +9,8 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { convolutionOf } from "../../abstraction/winograd.ts";
+import { convolutionOf, type WinogradTransform } from "../../abstraction/winograd.ts";
 import { generateCpp } from "../../codegen/cpp/cpp.ts";
-import { modeProductsOf, usualRow } from "../../mapper/lower/mode-products.ts";
 import { lowerWinograd, scheduleOfProducts, type WinogradForm } from "../../mapper/lower/winograd.ts";
 import { allSchedules, problemIn } from "../../mapper/schedule/schedules.ts";
 import {
@@ -20,7 +19,7 @@ import {
   type WinogradContext,
   winogradContext,
 } from "../../mapper/schedule/winograd-decisions.ts";
-import { modeSeconds } from "../../perfmodel/loops.ts";
+import { transformSeconds } from "../../perfmodel/loops.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import { scheduleText } from "../../report/describe-candidate.ts";
 import { isGpu } from "../../targets/index.ts";
@@ -101,17 +100,9 @@ function secondsOf(
   const form = formUnder(context, schedule);
   if (typeof form === "string") return Number.POSITIVE_INFINITY;
   const { parts, mapping } = form;
-  const ofModes = (computation: Computation): number => {
-    const products = modeProductsOf(computation) ?? internal(`${computation.name} has no modes`);
-    return modeSeconds(
-      computation,
-      products,
-      context.intrinsic,
-      { row: usualRow(64), threads: schedule.threads },
-      target,
-    );
-  };
+  const ofTransform = (transform: WinogradTransform): number =>
+    transformSeconds(transform, context.intrinsic, schedule.threads, target);
   const block = predictor.predict(mapping, scheduleOfProducts(schedule, mapping))?.seconds ?? Number.POSITIVE_INFINITY;
   const blocks = (parts.images / schedule.images) * (parts.high / schedule.rows);
-  return ofModes(parts.windows) + ofModes(parts.back) + (block * blocks) / schedule.threads;
+  return ofTransform(parts.windows) + ofTransform(parts.back) + (block * blocks) / schedule.threads;
 }

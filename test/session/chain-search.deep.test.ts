@@ -1,14 +1,14 @@
 /**
  * @file Steps of a network other than products are searched as products are: verified, measured, recorded and replayed. Those are programs whose
- * equations share their rows, products with matrices, and plain loops.
+ * equations share their rows, and plain loops.
  */
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
-import { kernelFor, kernelOfRecord } from "../../session/kinds/kernel.ts";
+import { kernelOfRecord } from "../../session/kinds/kernel.ts";
 import { usualKernel } from "../../session/kinds/kinds.ts";
 import { chainsIn, choicesOf, loopRowsFor, openGraph } from "../../session/network/network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
@@ -100,30 +100,6 @@ describe("a program of rows", () => {
     } finally {
       db.close();
     }
-  });
-});
-
-describe("products with a matrix for each dimension", () => {
-  it("are searched in rows of other lengths, and every kernel of them is right", async () => {
-    const computation = defineComputation({
-      equation: "v[x,t,c] += select(x == i, 4, select(x < i, -1, 0.5)) * in[2*t+i-1,c]",
-      extents: { x: 4, t: 9, c: 200, i: 4 },
-      tensors: { in: { dtype: "f32", shape: [18, 200] } },
-    });
-    const outcome = await tuneComputation(
-      { computation },
-      { trials: 20, database, intrinsics: loopRowsFor(), earlyStop: false },
-    );
-    if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
-    expect(outcome.failed).toEqual({});
-    const rows = outcome.trials.map(({ candidate }) => candidate.kind === "mode-products" && candidate.schedule.row);
-    expect(new Set(rows)).toEqual(new Set([50, 25, 100, 13, 200]));
-    // The text behind the head, which names the schedule.
-    const codes = outcome.trials.map(({ candidate }) =>
-      kernelFor(computation, candidate).source.replace(/^.*?#include/s, ""),
-    );
-    expect(new Set(codes).size).toBe(new Set(rows).size);
-    for (const { prediction } of outcome.trials) expect(prediction?.seconds).toBeGreaterThan(0);
   });
 });
 
