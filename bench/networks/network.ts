@@ -11,6 +11,8 @@
  *     node dist/bench/networks/network.js --networks all --threads 2 --first --db networks.db     times it before all other processes, as root
  *     node dist/bench/networks/network.js --networks all --batch 16 --batches 8 --tune 120 --db networks.db
  *
+ * The page begins with a table of all. Weights that a file fills with one number are drawn instead, for both sides; where `NAME_output_0.pb` lies beside
+ * `NAME.onnx`, the library is also built with the file's own weights and compared with it, as ONNX's backend tests do.
  * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
  * automap is faster. A network that fails, or needs more memory than is free, is reported, and the others go on. A step's time is its median
  * in place in the network, in calls that time every step; `record` is its kernel's time alone, as its record says: with warm caches, or where
@@ -20,20 +22,18 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Network } from "../../network/network.ts";
-import { bytesOfFile, readOnnx } from "../../network/onnx/read.ts";
 import type { Task } from "../../network/tasks.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
 import { loadNetwork } from "../../session/network/load-network.ts";
 import { type Choice, inBrainFloatsOnCpu, openGraph } from "../../session/network/network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
-import { onnxBytes } from "../../test/support/onnx-bytes.ts";
 import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
 import { beforeOthers } from "../support/first.ts";
 import { cpuCompiler, cpuName, geomean, ms, page, table, threadsText, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { differenceOf, toleranceOf } from "../support/same-outputs.ts";
 import { inTurns } from "../support/turns.ts";
-import { builtNetwork, drawnInputs, graphNamed, networksNamed } from "./built-network.ts";
+import { builtNetwork, drawnInputs, modelNamed, networksNamed } from "./built-network.ts";
 import { memoryProblem } from "./network-memory.ts";
 
 const { values } = readOptions({
@@ -68,16 +68,10 @@ const TURNS_SECONDS = 120;
 /** Calls that time every step: as many of these as take no longer than so many seconds, three at least. */
 const PROFILED = { calls: 50, seconds: 10, least: 3 } as const;
 
-/** A model of a file, all of whose sizes are known. */
-const isFile = (name: string): boolean => name.endsWith(".onnx");
-
 const compiler = await cpuCompiler();
 const ort = await loadOnnxRuntime(values.onnxruntime);
-const networks =
-  values.networks === "all"
-    ? networksNamed("all")
-    : values.networks.split(",").flatMap((name) => (isFile(name) ? [name] : networksNamed(name)));
-const ratios: number[] = [];
+const networks = networksNamed(values.networks);
+const rows: Row[] = [];
 const sections: string[] = [];
 writeFileSync(`${values.out}.jsonl`, "");
 const write = writerTo(`${values.out}.jsonl`);
@@ -88,7 +82,7 @@ for (const name of networks) {
     return `failed: ${reasonOf(error)}`;
   });
   if (typeof row !== "string") {
-    ratios.push(row.ratio);
+    rows.push(row);
     write(row);
   }
   sections.push(typeof row === "string" ? `## ${name}\n\n${row}\n` : sectionOf(row));
@@ -98,9 +92,22 @@ for (const name of networks) {
 
 /** The page of what is compared so far: an interrupted run leaves it. */
 function pageOf(): string {
-  const about = `${cpuName()}, batch ${batch}, ${threadsText(threads)}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.`;
-  const mean = `ONNX Runtime's time over ours, geomean of ${ratios.length} of ${networks.length} networks: ${geomean(ratios).toFixed(2)}`;
-  return page("Networks beside ONNX Runtime", about, ...sections, mean);
+  const about = `${cpuName()}, ${new Date().toISOString().slice(0, 10)}, ${compiler.version}, ${dtype}, batch ${batch}, ${threadsText(threads)}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.`;
+  const ratios = rows.map(({ ratio }) => ratio);
+  const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((ratio) => ratio.toFixed(2));
+  const mean = `**ONNX Runtime's time over ours, by geometric mean of ${rows.length} of ${networks.length} networks: ${geomean(ratios).toFixed(2)}, from ${least} to ${most}.**`;
+  const all = table(
+    ["network", "automap, ms", "ONNX Runtime, ms", "ratio", "outputs differ by", "of the file's test by"],
+    rows.map(({ network, automap, onnxruntime, ratio, difference, tested }) => [
+      network,
+      ms(automap),
+      ms(onnxruntime),
+      ratio.toFixed(2),
+      difference.toExponential(1),
+      tested?.toExponential(1),
+    ]),
+  );
+  return page("Networks beside ONNX Runtime", about, mean, "", ...all, "", ...sections);
 }
 
 /** The kernel of a step and its time. */
@@ -118,8 +125,7 @@ type Row = Exclude<Awaited<ReturnType<typeof compared>>, string>;
 
 /** The times of a network, or why it is left out. */
 async function compared(network: string) {
-  if (isFile(network) && batch !== 1) throw new UsageError(`--batch ${batch}: the sizes of ${network} are known`);
-  const graph = isFile(network) ? readOnnx(network) : graphNamed(network, batch);
+  const { title, graph, bytes, test } = modelNamed(network, batch);
   const opened = openGraph(graph);
   const problem = memoryProblem(opened.program);
   if (problem !== undefined) return `left out: ${problem}`;
@@ -130,11 +136,10 @@ async function compared(network: string) {
   const without = tasks.filter(({ searched }) => !searched).length;
   const built = await builtNetwork(program, { database, threads, exact, compiler });
   try {
-    const model = isFile(network) ? bytesOfFile(network) : onnxBytes(graph);
-    const times = await (values.first
-      ? beforeOthers(() => timesOf(program, built, model))
-      : timesOf(program, built, model));
-    return { network, threads, batch, ...times, ...(tuning > 0 && { tasks: tasks.length, without }) };
+    const timed = () => timesOf(program, built, bytes());
+    const times = await (values.first ? beforeOthers(timed) : timed());
+    const tested = test && (await testedOf(test));
+    return { network: title, threads, batch, ...times, tested, ...(tuning > 0 && { tasks: tasks.length, without }) };
   } finally {
     rmSync(built.folder, { recursive: true, force: true });
   }
@@ -167,6 +172,24 @@ async function timesOf(
     least: [Math.min(...a), Math.min(...b)],
     steps: await stepsOf(folder, inputs, { program, choices }),
   };
+}
+
+/** The largest difference from the output of a file's test, whose inputs are 0, 1/n, 2/n and so on, relative to the largest element. */
+async function testedOf({ graph, output }: NonNullable<ReturnType<typeof modelNamed>["test"]>): Promise<number> {
+  const { program } = openGraph(graph);
+  const { folder } = await builtNetwork(program, { database: values.db, threads, exact: values.exact, compiler });
+  const net = await loadNetwork(folder, { trustImported: true });
+  try {
+    const rising = Object.entries(drawnInputs(program)).map(([name, { length }]) => [
+      name,
+      Float32Array.from({ length }, (_, i) => i / length),
+    ]);
+    const expected = Object.fromEntries(program.outputs.map(({ name }) => [name, Float32Array.from(output.values)]));
+    return differenceOf(net.run(Object.fromEntries(rising)), expected, toleranceOf(program));
+  } finally {
+    net.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 async function stepsOf(
