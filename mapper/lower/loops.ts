@@ -361,6 +361,8 @@ function isIdle(value: Expr, integers: boolean): boolean {
     case "cast":
     case "negate":
       return isIdle(value.value, integers);
+    case "call":
+      return value.fn === "square" && value.args.every((x) => isIdle(x, integers));
     // In floats, zero times infinity is not zero.
     case "binary":
       return value.op === "*" && integers && isIdle(value.left, integers) && isIdle(value.right, integers);

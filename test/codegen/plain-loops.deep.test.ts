@@ -61,6 +61,15 @@ for parallel rest in 0..42
     y[rest/7/3,rest/7%3,rest%7,q] = sums[q]`);
   });
 
+  it("sum squares beside an element without a test", () => {
+    const squares = stated("y[i,j] += square(x[i,j+r-2]) --i 20 --j 40 --r 5 --shape x=20x40 --name squares");
+    const { nest, inside } = lowerLoops(squares);
+    expect(printNest(nest)).toContain("for j in max(0, 0 - (r - 2))..min(40, 40 - (r - 2))");
+    expect(inside.size).toBe(2);
+    const inputs = randomInputs(seededRandom(4), squares);
+    expect(interpretNest(nest, squares, inputs)).toEqual(interpret(squares, inputs));
+  });
+
   it("fill elements outside, and copy the rest without a test", () => {
     const padded = stated("y[i,j] = 2 * x[i-2,j-3] --i 20 --j 40 --shape x=16x35 --name padded");
     expect(printNest(lowerLoops(padded).nest).trim()).toBe(`for parallel rest in 0..20
