@@ -186,8 +186,24 @@ export function sveBytes(): number | undefined {
 
 /** This machine. On systems other than Linux, a target without features or caches. */
 export function nativeTarget(): Target {
-  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "", sveBytes());
-  return targetOf(machineFrom(cpu, readCaches("/sys/devices/system/cpu/cpu0/cache")));
+  const text = readText("/proc/cpuinfo") ?? "";
+  const cpu = parseCpuInfo(text, sveBytes());
+  const listed = readCaches("/sys/devices/system/cpu/cpu0/cache");
+  return targetOf(machineFrom(cpu, listed.length > 0 ? listed : cachesInCpuInfo(text, cpu.processors)));
+}
+
+/**
+ * The caches of an AMD CPU where a hypervisor hides them: `cache size` of its /proc/cpuinfo is a core's second level (Linux,
+ * arch/x86/kernel/cpu/cacheinfo.c), the other levels are the reference machine's. None for others, whose `cache size` is the last level.
+ */
+export function cachesInCpuInfo(text: string, processors: number): CacheInfo[] {
+  const second = /^vendor_id\s*:\s*AuthenticAMD$[\s\S]*?^cache size\s*:\s*(\d+) KB$/m.exec(text)?.[1];
+  if (second === undefined) return [];
+  return REFERENCE_CPU.memories.flatMap(({ name, at, bytes }) => {
+    if (!bytes) return [];
+    const own = name === "l2" ? 1024 * Number(second) : bytes.value;
+    return [{ level: Number(name.slice(1)), bytes: own, sharedBy: at === "core" ? 1 : processors }];
+  });
 }
 
 function readCaches(folder: string): CacheInfo[] {

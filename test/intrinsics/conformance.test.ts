@@ -13,7 +13,7 @@ import { encodeElements } from "../../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../../runtime/child.ts";
 import { casesOf, checkIntrinsics, rowFunction } from "../../runtime/conformance.ts";
 import { compilerFlags, declareRegister, hasFeature, nativeTarget } from "../../targets/index.ts";
-import { machineFrom, parseCache, parseCpuInfo } from "../../targets/native.ts";
+import { cachesInCpuInfo, machineFrom, parseCache, parseCpuInfo } from "../../targets/native.ts";
 import { cudaConformanceSource } from "../support/cuda-conformance.ts";
 import { textOf } from "../support/source.ts";
 import { rowNamed } from "../support/subjects.ts";
@@ -258,5 +258,16 @@ processor	: 1
       { name: "l1", units: 1, bytes: 48 * 1024 },
       { name: "registers", units: 1 },
     ]);
+  });
+
+  test("has the second level that /proc/cpuinfo tells of an AMD CPU, where no cache is listed", () => {
+    const told = (vendor: string): string =>
+      `processor\t: 0\nvendor_id\t: ${vendor}\nmodel\t: 17\ncache size\t: 1024 KB\n`;
+    expect(cachesInCpuInfo(told("AuthenticAMD"), 2)).toEqual([
+      { level: 3, bytes: 32 * 1024 * 1024, sharedBy: 2 },
+      { level: 2, bytes: 1024 * 1024, sharedBy: 1 },
+      { level: 1, bytes: 48 * 1024, sharedBy: 1 },
+    ]);
+    expect(cachesInCpuInfo(told("GenuineIntel"), 2)).toEqual([]);
   });
 });
