@@ -18,13 +18,15 @@
 
 import type { Extents } from "../../abstraction/affine.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import type { Access } from "../../abstraction/expression.ts";
-import { fillTemplate, type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
+import { type Access, accessesIn, axesIn, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import type { LoopNest, RegisterAt, TileAt } from "../../abstraction/loop-nest.ts";
+import type { LoopNest, MadeElements, RegisterAt, TileAt } from "../../abstraction/loop-nest.ts";
 import { block, type Code, code, filled, NOTHING, tensorName } from "../../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../../targets/features.ts";
-import { isNumbered, preludeOf, widenedLoad } from "../../targets/registers.ts";
+import { halfBytesOf, isNumbered, laneArithmetic, preludeOf, widenedLoad } from "../../targets/registers.ts";
 import { C_WORDS, CExpressions, type Place, type Words } from "../c-expressions.ts";
 import { vectorFunction } from "../float-functions.ts";
 import { ScheduledNest } from "../scheduled-nest.ts";
@@ -33,7 +35,6 @@ import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import { copyLoops, maskedRow, mixedRows, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
-import { madeValue } from "./made-loads.ts";
 import { Avx512Rows, wideRow } from "./rows-avx512.ts";
 
 const CPP_WORDS: Words = {
@@ -254,4 +255,46 @@ class LoopExpressions extends CExpressions {
   protected override elementAt(e: Access, at: Code, extents: Extents, isTested: boolean): Code {
     return super.elementAt(e, isTested ? code`@one_by_one(${at})` : at, extents, isTested);
   }
+}
+
+interface MadeLoad {
+  readonly operand: Operand;
+  /** The type in memory. */
+  readonly stored: DType;
+  readonly ptr: Code;
+}
+
+/**
+ * A vector whose elements are made of narrower ones in memory.
+ *
+ *     (f32(element[]) - 8) * s[n,g] of bytes            mul(sub(widened(b_tiles + ...), shared(8)), shared(s[...]))
+ *     of half bytes, all lanes with one s[n,g]          picked(b_tiles + ..., mul(sub(numbers, shared(8)), shared(s[...])))
+ *
+ * What is made of half bytes in the same way in every lane is made of a table of the sixteen numbers, once for all loads that share it.
+ */
+function madeValue(made: MadeElements, { operand, stored, ptr }: MadeLoad, c: CExpressions, extents: Extents): Code {
+  const words = laneArithmetic(operand) ?? internal(`${operand.name} has no arithmetic on lanes`);
+  const half = made.halves && halfBytesOf(operand);
+  const widened = half ? half.loaded : widenedLoad(operand, stored);
+  const load = widened ?? internal(`no load of ${operand.name} widens ${stored}`);
+  const isElement = ({ tensor }: Access): boolean => tensor === made.element;
+  const differs = ({ index }: Access): boolean => index.some((e) => axesIn(e).includes(made.lane));
+
+  /** @param held the elements; undefined where they are still in memory */
+  const vector = (e: Expr, held?: Code): Code => {
+    const reads = accessesIn(e);
+    const isAlike = !reads.some(differs);
+    if (held === undefined && half?.table !== undefined && isAlike && reads.some(isElement))
+      return filled(load, { ptr, table: vector(e, half.table) });
+    if (isAlike && !reads.some(isElement)) return filled(words.shared, { value: c.value(e, operand.dtype, extents) });
+    if (e.kind === "binary" && (e.op === "+" || e.op === "-" || e.op === "*")) {
+      const word = words[e.op] ?? internal(`no ${e.op} of lanes of ${operand.name}`);
+      return filled(word, { left: vector(e.left, held), right: vector(e.right, held) });
+    }
+    const [read] = reads;
+    if (read === undefined || isElement(read)) return held ?? filled(load, { ptr });
+    const first = substitute(read.index[0] ?? number(0), new Map([[made.lane, number(0)]]), "index");
+    return filled(words.loaded, { ptr: code`(${tensorName(read.tensor)} + ${c.index(first, extents)})` });
+  };
+  return vector(made.value);
 }
