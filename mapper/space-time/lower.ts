@@ -199,12 +199,13 @@ class Wiring implements Plan {
 
     // 2. Sums within one step: a reduction if all lanes share the element, else prefixes whose reach doubles (Kogge and
     //    Stone).
-    if (still.length > 0 && this.places.isUniform(target)) {
-      if (levels.length === 0) {
-        const variable = nameOf(0);
-        this.add(variable, dtype, [held]);
-        held = read(variable);
-      }
+    const isReduced = still.length > 0 && this.places.isUniform(target);
+    if (levels.length === 0 && (isReduced || still.length === 0)) {
+      const variable = nameOf(0);
+      this.add(variable, dtype, [held]);
+      held = read(variable);
+    }
+    if (isReduced) {
       this.store(target, held, ends(timed), op);
       return;
     }
@@ -218,11 +219,6 @@ class Wiring implements Plan {
           values.push(joinedBy(op, read(variable), before));
         }
       this.add(variable, dtype, values);
-      held = read(variable);
-    }
-    if (levels.length === 0 && still.length === 0) {
-      const variable = nameOf(0);
-      this.add(variable, dtype, [held]);
       held = read(variable);
     }
     this.store(target, held, ends([...timed, ...still]));
