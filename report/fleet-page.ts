@@ -10,7 +10,7 @@ import { dataTable, numbers } from "./data-table.ts";
 import { type FleetData, type Standing, stuckText, type WorkerFacts } from "./fleet-data.ts";
 import { html, type Markup } from "./html.ts";
 import type { Patch } from "./live-script.ts";
-import { type Section, wholePage } from "./page-shell.ts";
+import { changedIn, type Section, wholePage } from "./page-shell.ts";
 import { counted } from "./text.ts";
 
 /** A fleet when it was looked at last. */
@@ -27,10 +27,7 @@ export class FleetPage {
 
   /** @returns what changed since the last call */
   update(seen: FleetSeen): Patch[] {
-    const parts = partsOf(seen).map(([id, { text }]): Patch => ["put", id, text]);
-    const changed = parts.filter(([, id, text]) => this.told.get(id) !== text);
-    for (const [, id, text] of changed) this.told.set(id, text);
-    return changed;
+    return changedIn(partsOf(seen), this.told);
   }
 
   section(seen: FleetSeen): Section {

@@ -36,7 +36,7 @@ import { type Column, dataTable, numbers } from "./data-table.ts";
 import { html, type Markup } from "./html.ts";
 import type { LeftSearch, LiveData, LiveProcess, LiveSearch } from "./live-data.ts";
 import type { Patch } from "./live-script.ts";
-import { type Section, wholePage } from "./page-shell.ts";
+import { changedIn, type Section, wholePage } from "./page-shell.ts";
 import { subjectHeading, trialColumns } from "./page-workload.ts";
 import type { TrialPoint } from "./report-data.ts";
 import { seriesOfTypes } from "./series.ts";
@@ -203,9 +203,7 @@ export class LivePage {
     const structure = [...data.processes.map(({ process }) => process), ...shown.map(({ id }) => id)].join();
     const isNew = structure !== this.told.get("now");
     this.told.set("now", structure);
-    const parts = partsOf(data).map(([id, markup]): Patch => ["put", id, markup.text]);
-    const changed = parts.filter(([, id, text]) => this.told.get(id) !== text);
-    for (const [, id, text] of changed) this.told.set(id, text);
+    const changed = changedIn(partsOf(data), this.told);
     if (!isNew) return [...changed, ...drawn];
     return [
       ["put", "state", statePart(data).text],

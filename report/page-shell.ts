@@ -11,7 +11,7 @@ import { type Optional, present, upTo } from "../abstraction/collections.ts";
 import { ARRAY_STYLE } from "./draw-array-svg.ts";
 import { MAPPING_STYLE } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
-import { LIVE_SCRIPT } from "./live-script.ts";
+import { LIVE_SCRIPT, type Patch } from "./live-script.ts";
 
 export interface Section {
   readonly id: string;
@@ -217,3 +217,13 @@ export const policyOf = (follows: boolean): string =>
     "base-uri 'none'",
     "form-action 'none'",
   ].join("; ");
+
+/** The parts of a page that differ from what was told last, by id, and are told now. */
+export function changedIn(
+  parts: readonly (readonly [id: string, markup: Markup])[],
+  told: Map<string, string>,
+): Patch[] {
+  const changed = parts.filter(([id, { text }]) => told.get(id) !== text);
+  for (const [id, { text }] of changed) told.set(id, text);
+  return changed.map(([id, { text }]) => ["put", id, text]);
+}
