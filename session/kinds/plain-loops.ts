@@ -35,14 +35,10 @@ import { learntFactor, predictionOf } from "../tune/learner.ts";
 import { MADE_BY } from "../version.ts";
 import type { SessionKind } from "./session-space.ts";
 
-const inPlainLoops = (schedule?: string): readonly string[] => [
-  schedule === undefined ? "plain loops" : `schedule  plain loops, ${schedule}`,
-];
-
 /** The equation in plain loops. */
 export const LOOP_KIND = kindInLoops<LoopCandidate, { readonly computation: Computation; readonly threads: number }>({
   kind: "loops",
-  about: inPlainLoops,
+  about: (schedule) => [schedule === undefined ? "plain loops" : `schedule  plain loops, ${schedule}`],
   what: "plain loops",
   contextOf: (computation, threads) => loopsRefused(computation) ?? { computation, threads },
   schedules: { decisions: { threads }, tries: 1 },
