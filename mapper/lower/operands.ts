@@ -87,7 +87,7 @@ import { dependsOn, digitsOf, type LoopDimension } from "../schedule/dimensions.
 import { ELEMENT, type MadeForm, type PackedForm, packedForm, partOperand } from "../schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL, tilesWithin } from "../schedule/within.ts";
-import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
+import { FETCHED_BYTES, fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
 import { copyParts } from "./copies.ts";
 import { type Held, OperandTiles, type Position } from "./operand-tiles.ts";
 
@@ -98,6 +98,8 @@ export interface Placed {
   readonly stride: number;
   /** The first element of the tile at a position. */
   readonly base: (at: Position) => Expr;
+  /** Bytes of an element of a large constant that is packed once, ahead of all calls; undefined for others. */
+  readonly elementBytes?: number;
   /**
    * The packed blocks on the edge of a condition, with zeros where the condition fails; undefined if no condition
    * applies to the operand, or if all of it is packed.
@@ -248,7 +250,8 @@ export abstract class PackedTiles extends OperandTiles {
         this.packing(constant).push(...(apart ?? all(dealt, bound)));
       }
     }
-    return { operand, buffer, stride: tileRowElements(operand), base };
+    const once = constant && loop === undefined && !edges && elements * bytesOf(dtype) >= FETCHED_BYTES;
+    return { operand, buffer, stride: tileRowElements(operand), base, ...(once && { elementBytes: bytesOf(dtype) }) };
   }
 
   /** Packs what each load makes an operand's elements of, all ahead of time. Parts that differ from lane to lane have tiles of their own. */

@@ -89,7 +89,7 @@ import { registerClass } from "../../targets/index.ts";
 import { Conditions, type StretchOf, when, wholeStretch } from "../match/conditions.ts";
 import { blockOf, registersOf, registersTakenBy, tilesOf } from "../schedule/block.ts";
 import { type Border, borderBlocks, isInside, isRange, rangeInside, stretches } from "../schedule/borders.ts";
-import { type NestedLoop, nestedLoops, printLoop } from "../schedule/cache-tiles.ts";
+import { blocksOf, type NestedLoop, nestedLoops, printLoop } from "../schedule/cache-tiles.ts";
 import { dependsOn, inputOperands, type LoopDimension, targetOperand, wholeStepsOf } from "../schedule/dimensions.ts";
 import { dimensionsUnder } from "../schedule/gaps.ts";
 import { scheduleProblem } from "../schedule/mapped.ts";
@@ -100,7 +100,8 @@ import { storedBeside } from "./beside.ts";
 import { type Companions, companionsOf } from "./companions.ts";
 import type { Position } from "./operand-tiles.ts";
 import { type BlockRange, OperandPlacement, type Part, type Parts, type Placed, type Tiles } from "./operands.ts";
-import { fetchingStored, type ResultBlock, storeElements } from "./store.ts";
+import { type LoopAround, nextPanel } from "./panels.ts";
+import { fetchingStored, type Lines, type ResultBlock, storeElements } from "./store.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {
@@ -462,7 +463,8 @@ class Lowering {
     const fetched = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
     const kept = tiles.last === true ? [] : move("store");
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
-    const all = tiles.last === true ? fetchingStored(fetched, stored, this.computation, this.names) : fetched;
+    const panels = this.panelsAfter(parts, tiles, [streaming, ...(held ? [held] : [])]);
+    const all = fetchingStored(fetched, tiles.last === true ? stored : [], panels, this.computation, this.names);
     const { conditions } = this;
     const takesPart = conditions.takesPart(this.stretchIn(parts));
     if (this.leavesOut) {
@@ -483,6 +485,32 @@ class Lowering {
       [...(zeros ? [zeros.clear] : []), ...begin, ...all, ...stored, ...(zeros ? [] : emptiedAfter)],
       byItself,
     );
+  }
+
+  /** Lines of the constants that are read next. */
+  private panelsAfter(parts: Parts, tiles: Tiles, placed: readonly Placed[]): readonly Lines[] {
+    const around = this.loops.slice(0, this.inBlock).map(({ dimension, tile }): LoopAround => {
+      const blocks = blocksOf(dimension, blockOf(this.schedule, dimension));
+      const own = this.loops.find((l) => l.dimension === dimension && l.tile !== undefined)?.tile ?? blocks;
+      return {
+        dimension,
+        isTile: tile !== undefined,
+        steps: tile === undefined ? Math.min(own, blocks) : Math.ceil(blocks / tile),
+      };
+    });
+    const inBlock = this.positionIn(parts);
+    // Blocks of summed loops stand inside, their tiles may stand here.
+    const position: Position = (d) => ({ ...inBlock(d), tile: tiles.ranges.get(d.name)?.tile ?? number(0) });
+    return placed.flatMap(({ operand, buffer, base, elementBytes }) => {
+      if (elementBytes === undefined) return [];
+      const moves = (d: LoopDimension): boolean => dependsOn(this.mapping, operand.name, d);
+      return nextPanel({ buffer, base, elementBytes }, around, moves, position, this.names) ?? [];
+    });
+  }
+
+  /** Loops around a block of registers. */
+  private get inBlock(): number {
+    return this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;
   }
 
   /**
@@ -676,7 +704,7 @@ class Lowering {
       ...this.further.map(({ operand }) => this.registerFile(operand, 1)),
     ];
 
-    const inBlock = this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;
+    const { inBlock } = this;
     const partial = this.loops.some((l) => l.pass) ? this.operands.placePartialSums(this.target) : undefined;
     const compute = this.nest(
       this.loops.slice(0, inBlock),

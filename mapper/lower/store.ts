@@ -51,7 +51,7 @@ import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { storedSum } from "../match/conditions.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts";
-import { LINE_BYTES } from "./ahead.ts";
+import { FETCHED_BYTES, LINE_BYTES } from "./ahead.ts";
 
 /** Tiles that lie side by side in a scratch buffer. */
 export interface ResultBlock {
@@ -162,14 +162,11 @@ function stridesIn(element: Expr): (name: string) => number {
   return (name) => Math.abs(evaluateIndex(element, { ...origin, [name]: 1 }) - start);
 }
 
-/** Smaller tensors stay in the cache of a core, where its out-of-order window covers the delay: a quarter of 1 MiB (Zen 4, Sapphire Rapids: 2 MiB). */
-const FETCHED_BYTES = 1 << 18;
-
 /** Lines that a step fetches at most: more of them wait for one another. */
 const MOST_AT_ONCE = 8;
 
 /** Lines that loops touch, numbered with the innermost loop fastest. */
-interface Lines {
+export interface Lines {
   readonly tensor: string;
   /** The first element of a line, in terms of the loops' counters. */
   readonly place: Expr;
@@ -180,14 +177,16 @@ interface Lines {
  * Sums whose innermost loop fetches what the stores after them touch. Sums without a loop, or with too few steps for the lines, are left as they
  * are.
  * @param stored plain loops around assignments; what stands under a condition is not fetched
+ * @param further lines that are fetched too
  */
 export function fetchingStored(
   sums: readonly Statement[],
   stored: readonly Statement[],
+  further: readonly Lines[],
   computation: Computation,
   names: FreshNames,
 ): readonly Statement[] {
-  const lines = distinct(stored.flatMap((s) => linesOf(s, [], computation)));
+  const lines = [...distinct(stored.flatMap((s) => linesOf(s, [], computation))), ...further];
   if (lines.length === 0) return sums;
   const loops = sums.filter(isSum);
   const most = Math.max(...loops.map((l) => l.extent));
