@@ -222,6 +222,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
       return () => undefined;
     case "fetch":
     case "drain":
+    case "accumulate":
     case "copy":
     case "commit":
     case "wait":

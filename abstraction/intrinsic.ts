@@ -119,6 +119,8 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
   /** Code of one issue, with operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
   readonly emit: string;
+  /** Code of an issue that replaces its sums in place of adding to them. Rows that have it can sum in groups, which a kernel scales. */
+  readonly begin?: string;
   /** Present when an issue is asynchronous: its sums are valid once it has been awaited. */
   readonly asynchronous?: AsynchronousSpec;
   /** Definitions that must precede the code once. */
@@ -183,6 +185,8 @@ export interface Intrinsic {
   readonly operands: readonly Operand[];
   /** Code of one issue, with operands in braces. */
   readonly emit: RowText;
+  /** Code of an issue that replaces its sums; undefined where there is none. */
+  readonly begin: RowText | undefined;
   /** Code around an asynchronous issue; undefined for a synchronous instruction. */
   readonly asynchronous: Asynchronous | undefined;
   /** Definitions that its code needs. */
@@ -265,6 +269,7 @@ const factsOf = (spec: IntrinsicSpec): Omit<Intrinsic, keyof Formulas> => ({
   scope: spec.scope ?? "thread",
   summary: spec.summary,
   emit: rowText(spec.emit),
+  begin: rowText(spec.begin),
   asynchronous: spec.asynchronous && asynchronousText(spec.asynchronous),
   prelude: rowText(spec.prelude),
   setup: rowText(spec.setup),
@@ -311,7 +316,7 @@ function formulasOf(spec: IntrinsicSpec): Formulas {
       clear: rowText(operand.clear),
     };
   });
-  checkTemplates(spec.name, operands, spec.emit);
+  checkTemplates(spec.name, operands, spec);
   for (const operand of operands) {
     checkStorage(spec.name, computation, operand);
     if (operand.turned) checkStorage(spec.name, computation, { ...operand, storage: operand.turned });
@@ -390,7 +395,7 @@ function parseTurned(text: string, file: string, subject: string): Expr {
   return turned.storage;
 }
 
-function checkTemplates(name: string, operands: readonly Operand[], emit: string): void {
+function checkTemplates(name: string, operands: readonly Operand[], { emit, begin }: IntrinsicSpec): void {
   const names = namesOf(operands);
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
     for (const [, word] of template?.matchAll(BRACES) ?? []) {
@@ -399,6 +404,7 @@ function checkTemplates(name: string, operands: readonly Operand[], emit: string
     }
   };
   check(emit, names, "emit");
+  check(begin, names, "begin");
   for (const { name: operand, load, store, clear } of operands) {
     check(clear, ["reg"], `clear of ${operand}`);
     check(load, MEMORY_WORDS, `load of ${operand}`);

@@ -174,6 +174,15 @@ export type Statement =
       readonly intrinsic: Intrinsic;
       readonly registers: Readonly<Record<string, RegisterAt>>;
       readonly tiles?: Readonly<Record<string, TileAccess>>;
+      /** Its sums replace what the target's register held. */
+      readonly begins?: true;
+    }
+  /** Adds each element of a register, times the same element of others, to that of `into`: the sums of a group become part of a sum. */
+  | {
+      readonly kind: "accumulate";
+      readonly register: RegisterAt;
+      readonly scales: readonly RegisterAt[];
+      readonly into: RegisterAt;
     }
   /** Stores each element of a register's tile at its place in memory: accumulators become elements of the output. */
   | {

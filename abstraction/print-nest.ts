@@ -88,6 +88,8 @@ export function printHead(s: Statement): string {
       const part = s.part ? ` in ${printExpr(s.part.from, "formula")}.. ${s.part.extent}` : "";
       return `for ${s.axes.join(", ")}${part} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`;
     }
+    case "accumulate":
+      return `${printRegister(s.into)} += ${[s.register, ...s.scales].map(printRegister).join(" * ")}`;
     case "copy":
       return printCopy(s);
     case "commit":
@@ -145,11 +147,13 @@ function printCopy({ axes, width, gathered, transfer, group, view, when, equatio
 
 /** @param placed what is known of an operand's place; undefined where nothing is */
 function printIssue(
-  { intrinsic }: Extract<Statement, { readonly kind: "issue" | "register-issue" }>,
+  issue: Extract<Statement, { readonly kind: "issue" | "register-issue" }>,
   placed: (operand: string) => string | undefined,
 ): string {
+  const { intrinsic } = issue;
   const [target, ...inputs] = intrinsic.operands.map((o) => placed(o.name) ?? "?");
-  return `${target} <- ${intrinsic.name}(${inputs.join(", ")})`;
+  const anew = issue.kind === "register-issue" && issue.begins ? ", anew" : "";
+  return `${target} <- ${intrinsic.name}(${inputs.join(", ")})${anew}`;
 }
 
 const where = (when: Expr | undefined): string => (when ? ` where ${printExpr(when)}` : "");

@@ -72,6 +72,8 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
       const part = s.part && { part: { ...s.part, from: index(s.part.from) } };
       return { ...s, register: register(s.register), equation: equation(s.equation), ...part };
     }
+    case "accumulate":
+      return { ...s, register: register(s.register), scales: s.scales.map(register), into: register(s.into) };
     case "copy":
       return copied(s);
     case "send": {

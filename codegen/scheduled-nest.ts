@@ -53,11 +53,12 @@ export abstract class TileRegisters {
 
   /** @param others operands that are not in registers */
   protected issued(
-    { intrinsic, registers }: Of<"register-issue">,
+    { intrinsic, registers, begins }: Of<"register-issue">,
     others: Readonly<Record<string, Code>> = {},
   ): Code[] {
     const names = Object.entries(registers).map(([o, r]) => [o, this.register(r)] as const);
-    return [fillTemplate(intrinsic.emit, { ...Object.fromEntries(names), ...others })];
+    const text = begins ? (intrinsic.begin ?? internal(`${intrinsic.name} always adds to its sums`)) : intrinsic.emit;
+    return [fillTemplate(text, { ...Object.fromEntries(names), ...others })];
   }
 
   /**

@@ -25,7 +25,7 @@ export type Of<K extends Statement["kind"]> = Extract<Statement, { kind: K }>;
 
 /** Statements whose lines a language prints under the name of their kind. */
 type Leaf =
-  | ("scalar" | "clear" | "fetch" | "drain" | "copy" | "commit" | "wait" | "settle" | "fence")
+  | ("scalar" | "clear" | "fetch" | "drain" | "accumulate" | "copy" | "commit" | "wait" | "settle" | "fence")
   | ("send" | "await" | "arrive" | "barrier");
 type Leaves = { readonly [K in Leaf]?: (statement: Of<K>, extents: Extents) => Code[] };
 

@@ -42,6 +42,7 @@ const declarationSchema = z.strictObject({
   extents: z.record(identifier, z.int().positive()),
   operands: z.record(identifier, operandSchema),
   emit: text,
+  begin: text.optional(),
   asynchronous: z.strictObject({ publish: text, fence: text, commit: text, wait: text, arrived: text }).optional(),
   prelude: text.optional(),
   setup: text.optional(),

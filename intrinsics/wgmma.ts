@@ -7,6 +7,8 @@
  *     c                             frag[64*thread + register]                n/2 registers of each of 128 threads
  *     wgmma.m64n128k16.f32.f16.rs   a is held in registers, as mma.sync has it: each of four warps has 16 rows
  *
+ * Products of bytes may replace the sums, so that a kernel sums groups and scales them.
+ *
  * The instruction reads its factors asynchronously: writes by threads must be published first, and the sums are valid, and registers of factors free, once
  * the instruction has been awaited. Factors may have any layout that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of
  * a single tile.
@@ -143,6 +145,7 @@ function prelude({ sums, factors, second = factors, held }: WgmmaForm, fn: strin
       .map((i) => `"${constraint}"(${of}[${i}])`)
       .join(", ");
   const next = words + (held ? HELD_WORDS : 1);
+  const begins = isByteFloat(factors);
   const scales = sums === "s32" ? "" : ", 1, 1";
   const turns = bytesOf(factors) !== 2 ? [] : held ? ["B"] : ["A", "B"];
   const turned = turns.map((_, i) => `, %${next + 1 + i}`).join("");
@@ -156,11 +159,11 @@ function prelude({ sums, factors, second = factors, held }: WgmmaForm, fn: strin
       ]
     : ["bool TURNED_A, bool TURNED_B", "Matrix<TURNED_A> a", `%${words}`, `"l"(a.bits)`];
   return `${COMMON}template <${parameters}>
-__device__ inline void ${fn}(${type} (&c)[${words}], ${taken}, Matrix<TURNED_B> b) {
-  asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+__device__ inline void ${fn}(${type} (&c)[${words}], ${taken}, Matrix<TURNED_B> b${begins ? ", unsigned adds = 1" : ""}) {
+  asm volatile("{ .reg .pred p; setp.${begins ? `ne.b32 p, %${next + 1}` : "eq.b32 p, 0"}, 0; "
     "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${second} {${list(0, words)}}, ${a}, %${next}, p${scales}${turned}; }"
     : ${each(`+${letter}`, "c", words)}
-    : ${given}, "l"(b.bits)${flags});
+    : ${given}, "l"(b.bits)${begins ? `, "r"(adds)` : ""}${flags});
 }
 `;
 }
@@ -194,6 +197,7 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
       c: sumsOf(sums, n),
     },
     emit: `${fn}({c}, {a}, {b});`,
+    ...(isByteFloat(factors) && { begin: `${fn}({c}, {a}, {b}, 0);` }),
     asynchronous: {
       publish: "publish_shared();",
       fence: "wgmma_fence();",

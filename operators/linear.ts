@@ -88,6 +88,30 @@ export const LINEAR: readonly Operator[] = [
     },
     rules: [divides("group", "k"), isEven],
   }),
+  // As in DeepSeek-V3 (2024), section 3.3: activations share a scale in groups of 128, weights in blocks of 128 x 128.
+  defineOperator({
+    name: "scaled-matmul",
+    aliases: ["smm"],
+    summary:
+      "matrix product of groups with scales: of each row and group of the first factor, of each block of the second",
+    parameters: {
+      m: size("rows of the output"),
+      n: size("columns of the output"),
+      k: size("summed"),
+      block: size("summed elements, and columns, that share a scale", 128),
+    },
+    equation: "out[m,block*u+v] += acc(a[m,block*g+j]) * acc(b[block*u+v,block*g+j]) * (s[m,g] * t[u,g])",
+    axes: { u: "n/block", v: "block", g: "k/block", j: "block" },
+    integers: "scales are f32, and so are their sums",
+    tensors: {
+      a: { type: "first", dims: "m k" },
+      b: { type: "second", dims: "n k" },
+      s: { type: "f32" },
+      t: { type: "f32" },
+      out: { type: "sum", dims: "m n", channels: "n" },
+    },
+    rules: [divides("block", "n"), divides("block", "k")],
+  }),
   // Its matrices are x and y, because b is the batch.
   defineOperator({
     name: "batched-matmul",

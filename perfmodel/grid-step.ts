@@ -135,6 +135,8 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   // A factor whose neighbours are taken apart is joined anew, a word at a time.
   const joined = runOf(context, schedule).apart > 1 ? read / LINE_BYTES : 0;
   const fetches = read / (4 * PIECE_BYTES * 8) + joined + making.instructions + gathered;
+  // Sums of a step that are scaled: a multiply-add an element, behind the products. Scales come from the first cache.
+  const scaled = context.scale ? (down * across * rows.extent * columns.extent) / context.teamThreads : 0;
   const instructions = copies.instructions + own * teams + fetches;
 
   // 3. The dependence chain of a block alone.
@@ -148,7 +150,8 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const chain = intrinsic.asynchronous
     ? own * issue + awaited
     : parts * Math.max(latency, down * across * issue * quarters) + waits * FETCH_LATENCY;
-  const between = meeting + STEP_CYCLES + making.wait + (WARP_CYCLES * instructions) / warps;
+  const scaling = context.scale ? scaled + NEAR_LATENCY : 0;
+  const between = meeting + STEP_CYCLES + making.wait + (WARP_CYCLES * instructions) / warps + scaling;
   // With one stage, copies and products alternate; products in flight overlap with everything else.
   const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
   const alone = inFlight ? Math.max(chain + meeting, copies.wait + between) : apart + between;
@@ -159,7 +162,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
     shared: (read + direct) / sharedRate + making.cycles + copies.stores + copies.lines / LINES_PER_CYCLE,
     copies: copies.fetched / cacheRate,
-    threads: instructions / ISSUED_PER_CYCLE,
+    threads: (instructions + scaled * warps) / ISSUED_PER_CYCLE,
     latency: alone,
     ahead,
     inputs: copies.inputs,

@@ -156,6 +156,29 @@ export function compileDrain(
   };
 }
 
+/** Lanes hold the same elements of all registers, so nothing moves between them. */
+export function compileAccumulate(
+  { register, scales, into }: Extract<Statement, { kind: "accumulate" }>,
+  site: Standing,
+): WarpRun {
+  const to = compileRegister(into, site);
+  const factors = [register, ...scales].map((of) => {
+    const { shape, number } = compileRegister(of, site);
+    if (shape.intrinsic !== to.shape.intrinsic || shape.operand !== to.shape.operand)
+      refuse(site, `${of.file} holds another operand than ${into.file}: lanes would add elements of other places`);
+    return (warp: Warp): Float64Array => filledTileOf(warp, shape, number(warp), site);
+  });
+  const round = wrapperOf(to.shape.operand.dtype);
+  return (warp) => {
+    const tiles = factors.map((tileIn) => tileIn(warp));
+    const sums = filledTileOf(warp, to.shape, to.number(warp), site);
+    for (let e = 0; e < sums.length; e++) {
+      const added = tiles.reduce((product, tile) => round(product * (tile[e] ?? Number.NaN)), 1);
+      sums[e] = round((sums[e] ?? Number.NaN) + added);
+    }
+  };
+}
+
 /** In place of an element's place: the element is not moved. */
 const STAYS = -2;
 

@@ -59,7 +59,7 @@ interface Factor {
   readonly held?: { readonly shape: RegisterShape; readonly number: (warp: Warp) => number };
 }
 
-export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: Standing): WarpRun {
+export function compileIssue({ intrinsic, registers, tiles = {}, begins }: Issue, site: Standing): WarpRun {
   const { judge, copies } = site;
   if (intrinsic.scope !== site.team)
     refuse(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${site.team}`);
@@ -80,13 +80,15 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
   });
   const sums = new Float64Array(shape.rows.length);
   logical[declared.name] = sums;
-  const accumulates = intrinsic.computation.equation.op !== "=";
+  if (begins && !intrinsic.begin) refuse(site, `${intrinsic.name} always adds to its sums`);
+  const accumulates = intrinsic.computation.equation.op !== "=" && !begins;
   const issue = prepareInPlace(intrinsic.computation, logical);
   if (!intrinsic.asynchronous)
     return (warp) => {
       for (const { begin } of factors) begin(warp)();
       const n = number(warp);
       if (accumulates) sums.set(filledTileOf(warp, shape, n, site));
+      else sums.fill(shape.identity);
       issue();
       tileOf(warp, shape, n, site).set(sums);
     };
@@ -110,7 +112,8 @@ export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: 
     const { tile } = registerIn(warp, target);
     const arrive = (): void => {
       for (const read of reads) read();
-      sums.set(tile);
+      if (begins) sums.fill(shape.identity);
+      else sums.set(tile);
       issue();
       tile.set(sums);
     };

@@ -39,7 +39,7 @@ import {
 import { compileCopy } from "./copy.ts";
 import { compileStore, Engines } from "./engines.ts";
 import { agentName, describeThread, NestFault, type Site } from "./fault.ts";
-import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
+import { compileAccumulate, compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
 import { ALL_LANES, type Queue } from "./happens-before.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 import type { Judge } from "./watched-memory.ts";
@@ -467,6 +467,8 @@ function compileWarpStatement(s: Statement, site: Standing): WarpRun {
       return compileFetch(s, site);
     case "drain":
       return compileDrain(s, site);
+    case "accumulate":
+      return compileAccumulate(s, site);
     case "load":
     case "store":
       return compileTileMove(s, site);

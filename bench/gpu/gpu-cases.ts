@@ -4,6 +4,7 @@
  *     gpuCases("gemm-4096,conv-16-64x56-nhwc,resnet18-1-nhwc")      products, convolutions and the layers of ResNet-18, f16
  *     gpuCases("unseen")                                            40 convolutions of networks to which nothing is tuned, NHWC
  *     gpuCases("gemm-4096:e4m3,gemm-8192x28672x8192:bf16")          products of other types, the summed axis innermost in both factors
+ *     gpuCases("scaled-4096x7168x2048:e4m3")                        products with scales of groups of 128 and of blocks of 128 x 128
  *     gpuCases("filters,stencils:f64,filter 9:f16")                 windows; the two words are all filters of 2 to 20 and all stencils
  *     gpuCases("steps 2d5pt:f64,design conv1d:f32,fetched 3d13pt:f64")
  *     gpuCases("matmul-4bit m=16 n=4096 k=4096:f16")               an operator with its parameters
@@ -147,7 +148,7 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const filter = /^filter (\d+)$/.exec(name)?.[1];
   if (filter === undefined && !STENCILS.some((s) => s.name === name))
     throw new UsageError(
-      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, unseen, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE, OPERATOR PARAMETER=NUMBER ..:TYPE`,
+      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], scaled-MxNxK:TYPE, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, unseen, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE, OPERATOR PARAMETER=NUMBER ..:TYPE`,
     );
   return {
     ...common,
@@ -168,7 +169,8 @@ export function caseOfSuite(suite: SuiteCase): GpuCase {
     fixed: constantValues(operatorNamed(op), computation),
     kinds: "all",
     suite,
-    ...(op === "gmm" && hasLibrary(dtype, layout) && { product: productOf(suite.params, dtype, layout) }),
+    ...((op === "gmm" || (op === "smm" && dtype === "e4m3")) &&
+      hasLibrary(dtype, layout) && { product: { ...productOf(suite.params, dtype, layout), scaled: op === "smm" } }),
   };
 }
 
@@ -180,6 +182,8 @@ export interface Product {
   readonly dtype: "f16" | "bf16" | "e4m3";
   /** Whether the summed axis is innermost in the right factor too. */
   readonly transposed: boolean;
+  /** Whether groups and blocks of 128 have scales. */
+  readonly scaled: boolean;
 }
 
 /** cuBLAS takes factors of e4m3 with the summed axis innermost only. */
@@ -191,22 +195,23 @@ function productOf(
   { m = 1, n = 1, k = 1 }: SuiteCase["params"],
   dtype: Product["dtype"],
   layout: SuiteCase["layout"],
-): Product {
+): Omit<Product, "scaled"> {
   return { m, n, k, dtype, transposed: layout === "last" };
 }
 
 /**
- * `gemm-4096`; `gemm-1536x1000x4608`: rows, columns, sum; `gemm-4096:e4m3`: another type, the summed axis innermost in both factors; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation.
+ * `gemm-4096`; `gemm-1536x1000x4608`: rows, columns, sum; `gemm-4096:e4m3`: another type, the summed axis innermost in both factors; `scaled-4096:e4m3`: with scales of blocks; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation.
  */
 function layerNamed(name: string): SuiteCase | undefined {
-  const gemm = /^(gemm-(\d+)(?:x(\d+)x(\d+))?)(?::(\w+))?$/.exec(name);
+  const gemm = /^((gemm|scaled)-(\d+)(?:x(\d+)x(\d+))?)(?::(\w+))?$/.exec(name);
   if (gemm) {
-    const [, id = name, ...rest] = gemm;
+    const [, id = name, form, ...rest] = gemm;
+    const op = form === "scaled" ? "smm" : "gmm";
     const type = rest.pop();
     const [m = 1, n = m, k = m] = rest.map((size) => (size === undefined ? undefined : Number(size)));
     const params = { m, n, k };
-    if (type === undefined) return { id, op: "gmm", params, layout: "first", dtype: "f16" };
-    return { id, op: "gmm", params, layout: "last", dtype: wordOf("cases", type, suiteType.options) };
+    if (type === undefined) return { id, op, params, layout: "first", dtype: "f16" };
+    return { id, op, params, layout: "last", dtype: wordOf("cases", type, suiteType.options) };
   }
   const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
   if (!conv) return undefined;

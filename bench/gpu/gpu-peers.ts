@@ -30,13 +30,19 @@ function shared(runner: CudaRunner, source: string, file: string, words: readonl
 export function cublas(
   runner: CudaRunner,
   workdir: string,
-  { m, n, k, dtype, transposed }: Product,
+  { m, n, k, dtype, transposed, scaled }: Product,
   like: Prebuilt["arguments"],
 ): Prebuilt {
   const type = dtype === "bf16" ? "CUDA_R_16BF" : "CUDA_R_16F";
-  const how = dtype === "e4m3" ? "-DE4M3 -lcublasLt" : `-DTYPE=${type} -DTRANSPOSED=${Number(transposed)} -lcublas`;
+  const how =
+    dtype === "e4m3"
+      ? `-DE4M3${scaled ? " -DBLOCKS" : ""} -lcublasLt`
+      : `-DTYPE=${type} -DTRANSPOSED=${Number(transposed)} -lcublas`;
   const words = [`-DM=${m}`, `-DN=${n}`, `-DK=${k}`, ...how.split(" ")];
-  const file = join(workdir, `cublas-${[m, n, k, dtype, transposed ? "transposed" : "plain"].join("-")}.so`);
+  const file = join(
+    workdir,
+    `cublas-${[m, n, k, dtype, transposed ? "transposed" : "plain", ...(scaled ? ["scaled"] : [])].join("-")}.so`,
+  );
   return { file: shared(runner, "cublas.cu", file, words), arguments: like };
 }
 

@@ -5,7 +5,7 @@
  */
 
 import type { GridCandidate, GridSchedule } from "../../abstraction/candidate.ts";
-import type { Computation } from "../../abstraction/computation.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { levelOf, type Target } from "../../abstraction/machine.ts";
@@ -23,7 +23,7 @@ const ORDER = 8;
 export function pickedCandidate(
   words: string,
   computation: Computation,
-  { dtype }: SuiteCase,
+  { dtype, op }: SuiteCase,
   machine: Target,
 ): GridCandidate {
   const [, m = 0, n = 0, stage = 0] = (/^(\d+)x(\d+)x(\d+)-(\w+)$/.exec(words) ?? []).map(Number);
@@ -31,19 +31,25 @@ export function pickedCandidate(
   if (m % ROWS !== 0 || !how.success) throw new UsageError(`no kernel "${words}": say 128x256x4-bulk`);
   const elements = STEP_BYTES / (dtype === "e4m3" ? 1 : 2);
   const intrinsic = rowNamed(`wgmma.m64n${n}k${elements / 4}.f32.${dtype}`);
-  const { matching, binding } = mappingNamed(computation, intrinsic, "m <- m; n <- n; k <- k");
+  // Sums of groups are scaled before they are added, and take as many registers again: nine warps have 168 a thread.
+  const isScaled = op === "smm";
+  const place = isScaled ? "m <- m; n <- u,v; k <- j" : "m <- m; n <- n; k <- k";
+  const { matching, binding } = mappingNamed(computation, intrinsic, place);
+  const warps = m === 3 * ROWS ? 3 : Math.min(m / ROWS, 2);
+  const fits = !isScaled || (warps < 3 && (n * m) / ROWS / warps <= 128);
   const { units } = levelOf(machine, "block");
-  const tiles = Math.ceil((computation.axes[0]?.extent ?? 1) / m) * Math.ceil((computation.axes[1]?.extent ?? 1) / n);
+  const [rows = 1, columns = 1] = outputOf(computation).dims.map((d) => d.extent);
+  const tiles = Math.ceil(rows / m) * Math.ceil(columns / n);
   const schedule: GridSchedule = {
     tile: { m, n, k: elements },
-    warps: { m: Math.min(m / ROWS, 2), n: 1 },
+    warps: { m: warps, n: 1 },
     stage,
     swizzle: "spans",
     transfer: "engine",
-    order: ORDER,
-    fragments: "across",
+    order: [ORDER, 4, 2, 1].find((order) => Math.ceil(rows / m) % order === 0) ?? 1,
+    fragments: isScaled ? "inline" : "across",
     store: how.data,
-    producer: "warp",
+    ...(fits && { producer: "warp" }),
     ...(tiles > units && { persistent: units }),
   };
   const operands = Object.fromEntries(Object.entries(binding).map(([name, bound]) => [name, printExpr(bound)]));

@@ -58,6 +58,15 @@ def scaled(p):
     }
 
 
+def scaled_in_blocks(p):
+    """Scales of groups of 128 of each row, and of blocks of 128 x 128, as cuBLASLt takes them: rows, and sums, innermost."""
+    m, n, k, block = p["m"], p["n"], p["k"], 128
+    x, t = tensor(m, k), tensor(n, k)
+    s, of = torch.rand(k // block, m, device="cuda").t(), torch.rand(n // block, k // block, device="cuda").t()
+    how = {"scale_a": s, "scale_b": of, "out_dtype": torch.bfloat16}
+    return {"_scaled_mm, scales of blocks": lambda: torch._scaled_mm(x, t.t(), **how), **scaled(p)}
+
+
 def matmul(p):
     if dtype == torch.float8_e4m3fn:
         return scaled(p)
@@ -158,7 +167,7 @@ def scan(p):
 
 
 FORMS = {
-    **{"gmm": matmul, "gmv": matvec, "c1d": conv1d, "c2d": conv2d, "grp": conv2d, "dil": conv2d, "c3d": conv3d},
+    **{"smm": scaled_in_blocks, "gmm": matmul, "gmv": matvec, "c1d": conv1d, "c2d": conv2d, "grp": conv2d, "dil": conv2d, "c3d": conv3d},
     **{"t2d": transposed, "dep": depthwise, "cap": capsule, "bcv": batched, "gfc": grouped_fc},
     **{"men": mean, "var": variance, "scn": scan},
 }

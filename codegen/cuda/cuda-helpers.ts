@@ -226,6 +226,10 @@ static __device__ inline void await_kernel_ahead() { asm volatile("griddepcontro
   commit_copies: code`static __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }`,
   wait_for_copies: code`/* Waits for all but the newest groups of this thread's copies. */
 template <int NEWEST> static __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(NEWEST) : "memory"); }`,
+  use_behind: code`/* Nothing is calculated of a value before a sum is there: ptxas would do so ahead of the products, and wait for memory. No product is this NaN. */
+static __device__ inline void use_behind(float& value, float sum) {
+  asm volatile("{ .reg .pred p; setp.eq.u32 p, %1, 0x7fa5a5a5; selp.f32 %0, %2, %0, p; }" : "+f"(value) : "r"(__float_as_uint(sum)), "f"(sum));
+}`,
   held: code`/* Keeps an address in its register. A compiler that recomputes it between the last products of a loop and their wait serialises the products. */
 template <class T> static __device__ inline T held(T place) {
   if constexpr (sizeof place == 8) asm volatile("" : "+l"(place));

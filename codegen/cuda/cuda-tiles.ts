@@ -14,7 +14,7 @@
  */
 
 import { addressOf, type Extents, evaluateIndex, shapeOf, sumOfBits } from "../../abstraction/affine.ts";
-import { groupsOf, upTo } from "../../abstraction/collections.ts";
+import { groupsOf, present, unique, upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -38,9 +38,9 @@ import {
 } from "../../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, operandOf, WARP } from "../../abstraction/intrinsic.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
-import type { RegisterAt, RegisterFile, TileAccess } from "../../abstraction/loop-nest.ts";
+import type { RegisterAt, RegisterFile, Statement, TileAccess } from "../../abstraction/loop-nest.ts";
 import { tileOffset } from "../../abstraction/memory-tile.ts";
-import { block, type Code, code, list, Name, NOTHING } from "../../abstraction/source-text.ts";
+import { block, type Code, code, list, Name, NOTHING, spell } from "../../abstraction/source-text.ts";
 import { declareRegister } from "../../targets/registers.ts";
 import { allOf } from "../c-expressions.ts";
 import { guarded } from "../lane-printer.ts";
@@ -356,10 +356,13 @@ const COLUMN = ownAxis("column");
 
 export abstract class CudaTiles extends TileRegisters {
   protected abstract readonly context: CopyContext;
+  /** Registers that are no arrays: the variable of each element. */
+  private readonly values = new Map<string, readonly Name[]>();
 
   declarations({ registers }: Named): Code[] {
+    const ofValues = filesOf(this.nest.body, (s) => (s.kind === "accumulate" ? s.scales : []));
     return this.nest.registers
-      .filter((file) => registers.has(file.name))
+      .filter((file) => registers.has(file.name) && !ofValues.has(file.name))
       .map((file) => {
         const { intrinsic, operand, count } = file;
         return declareRegister(intrinsic, operandOf(intrinsic, operand), code`${nameOf(file)}[${count}]`);
@@ -382,8 +385,11 @@ export abstract class CudaTiles extends TileRegisters {
    * it.
    */
   arrived({ asynchronous, name, operands: [sums] }: Intrinsic): Code[] {
+    const issued = filesOf(this.nest.body, (s) =>
+      s.kind === "register-issue" && sums ? [s.registers[sums.name]] : [],
+    );
     return this.nest.registers
-      .filter((file) => file.intrinsic.name === name && file.operand === sums?.name)
+      .filter((file) => file.intrinsic.name === name && file.operand === sums?.name && issued.has(file.name))
       .flatMap((file) =>
         upTo(file.count).map((i) =>
           asynchronous ? fillTemplate(asynchronous.arrived, { reg: code`${nameOf(file)}[${i}]` }) : code``,
@@ -409,6 +415,7 @@ export abstract class CudaTiles extends TileRegisters {
     }));
     switch (by) {
       case "elements":
+        if (tile.made && operand.dtype === "f32") return this.readValues(tile.made, tile.axes, register, extents);
         return tile.made || tile.several
           ? this.fetchRuns(intrinsic, operand, registers, tile, extents)
           : registers.flatMap((r) => this.fetchElements(intrinsic, operand, r, tile, extents));
@@ -436,6 +443,23 @@ export abstract class CudaTiles extends TileRegisters {
     const tile = { axes, access: equation.target, from: operand.dims.map(() => 0) };
     const { pointer, stride } = this.rowsOf(operand, operand.store, tile, extents);
     return [this.moved("store", register, pointer, stride)];
+  }
+
+  /**
+   * What the sums are multiplied by was read before the products were issued. Nothing may be calculated of it before they have ended: a
+   * multiplication that waits for memory ahead of an issue keeps the Tensor Cores waiting.
+   */
+  accumulate({ register, scales, into }: Of<"accumulate">): Code[] {
+    const { intrinsic, operand } = this.heldAt(register);
+    if (operand.dtype !== "f32")
+      internal(`${operand.name} of ${intrinsic.name} is ${operand.dtype}: only f32 is scaled`);
+    const [sums, added] = [this.register(into), this.register(register)];
+    const read = scales.map((of) => this.values.get(keyOf(of)) ?? internal(`${of.file} holds no values`));
+    const lines = heldElements(intrinsic, operand).map((_, e) => {
+      const by = read.map((values) => code`${values[e] ?? NOTHING}`).reduce((left, right) => code`${left} * ${right}`);
+      return code`${sums}[${e}] += ${added}[${e}] * (${by});`;
+    });
+    return [...unique(read.flat()).map((name) => code`@use_behind(${name}, ${added}[0]);`), ...lines];
   }
 
   // ---- fetches ----------------------------------------------------------------------------------------------------------------
@@ -483,6 +507,26 @@ export abstract class CudaTiles extends TileRegisters {
       });
       return code`${text}[${w}] = ${parts.reduce((all, part) => code`${all} | ${part}`)};`;
     });
+  }
+
+  /** Calculates the elements that a lane holds, each value once: a variable for those that several elements share. */
+  private readValues(made: Expr, axes: readonly string[], register: RegisterAt, extents: Extents): Code[] {
+    const { c } = this.context;
+    const { intrinsic, operand } = this.heldAt(register);
+    const named = new Map<string, { readonly name: Name; readonly value: Code }>();
+    const names = heldElements(intrinsic, operand).map((place): Name => {
+      const value = c.value(substitute(made, exprsByName(axes, place)), "f32", extents);
+      const text = spell(value, "cuda");
+      const key = `${keyOf(register)} ${named.size}`;
+      const known = named.get(text) ?? {
+        name: new Name("local", `scale_${this.values.size + named.size}`, key),
+        value,
+      };
+      named.set(text, known);
+      return known.name;
+    });
+    this.values.set(keyOf(register), names);
+    return [...named.values()].map(({ name, value }) => code`float ${name} = ${value};`);
   }
 
   /** Fetches the elements that a lane holds of each row of a tile, or of tiles one behind another, as runs. */
@@ -617,6 +661,21 @@ export abstract class CudaTiles extends TileRegisters {
     return code`${nameOf(file)}[${index.value}]`;
   }
 }
+
+/** The files of registers that statements at any depth take. */
+function filesOf(
+  statements: readonly Statement[],
+  taken: (s: Statement) => readonly (RegisterAt | undefined)[],
+): ReadonlySet<string> {
+  const files = statements.flatMap((s): readonly string[] => {
+    const inner = s.kind === "loop" ? s.body : s.kind === "when" ? [...s.body, ...s.otherwise] : [];
+    return [...present(taken(s)).map(({ file }) => file), ...filesOf(inner, taken)];
+  });
+  return new Set(files);
+}
+
+/** Distinguishes registers. Their numbers are known while printing. */
+const keyOf = ({ file, index }: RegisterAt): string => `${file} ${printExpr(shortIndex(index, {}))}`;
 
 const nameOf = (file: RegisterFile): Name => new Name("register", file.name);
 

@@ -18,6 +18,7 @@ import {
   type Equation,
   type Expr,
   number,
+  operandsOf,
   over,
   plus,
   remainder,
@@ -297,6 +298,31 @@ export class GridPlaces {
     const across = fragmentsAlong(columns, this.schedule);
     const index = plus(times(across, this.counter(rows, "fragment")), this.counter(columns, "fragment"));
     return { file: target.name, index };
+  }
+
+  /** What the instruction adds to: the accumulator, or the sum of a step that is scaled before it is added there. */
+  issued(): RegisterAt {
+    return this.context.scale ? { ...this.sum(), file: this.stepSums } : this.sum();
+  }
+
+  /** The name of the sums of a step. */
+  get stepSums(): string {
+    return this.fresh(`${this.context.target.name}_step`);
+  }
+
+  /** What the sum of a step is multiplied by, a register for each factor. */
+  scales(): readonly { readonly register: RegisterAt; readonly factor: Expr }[] {
+    const { scale, rows, columns } = this.context;
+    const sums = fragmentsAlong(rows, this.schedule) * fragmentsAlong(columns, this.schedule);
+    const index = this.sum().index;
+    return (scale ? operandsOf(scale, "*") : []).map((factor, i) => ({
+      register: { file: this.scaleName, index: plus(index, i * sums) },
+      factor,
+    }));
+  }
+
+  get scaleName(): string {
+    return this.fresh(`${this.context.target.name}_scale`);
   }
 
   /** Drains the accumulator, one element after another. */

@@ -85,7 +85,9 @@ import {
   number,
   over,
   plus,
+  printExpr,
   remainder,
+  substitute,
   substituteAxes,
   times,
 } from "../../abstraction/expression.ts";
@@ -154,6 +156,12 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     ...besideResults(there),
     ...(schedule.split ? storeParts(there) : storeResults(there)),
   ];
+  const sums = {
+    name: target.name,
+    intrinsic,
+    operand: target.name,
+    count: fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
+  };
   const roles = schedule.producer
     ? withProducer(places, cleared, stored)
     : { teams: withoutProducer(places, cleared, stored) };
@@ -166,12 +174,13 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
       ...copiesOfInputs(places),
     ],
     registers: [
-      {
-        name: target.name,
-        intrinsic,
-        operand: target.name,
-        count: fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
-      },
+      sums,
+      ...(context.scale
+        ? [
+            { ...sums, name: places.stepSums },
+            { ...sums, name: places.scaleName, count: sums.count * places.scales().length },
+          ]
+        : []),
       ...inputs
         .filter(({ operand }) => !readsShared(operand))
         .map((input) => ({
@@ -395,12 +404,14 @@ function pipelineSentOff(places: GridPlaces): Pipeline {
   const [sent = [], ...others] = sendOff(places, step);
   const inside =
     stage === 1
-      ? [MET, ...copies(step), ...arrived(0), ...sent, products(0)]
+      ? [MET, ...copies(step), ...scales(places, step), ...arrived(0), ...sent, products(0), ...scaled(places)]
       : [
+          ...scales(places, step),
           ...arrived(ahead - 1),
           ...sent,
           ...freed,
           products(inFlight),
+          ...scaled(places),
           ...others.flatMap((g) => [...g, products(inFlight)]),
         ];
   const last = inFlight > 0 ? [products(0)] : [];
@@ -487,11 +498,13 @@ function consumed(places: GridPlaces): readonly Statement[] {
     };
   };
   const inside = present([
+    ...scales(places, step),
     awaitOf(places, step),
     window && windowAwait(places, window, step),
     ...sendOff(places, step).flat(),
     ended(inFlight),
     left(step, inFlight),
+    ...scaled(places),
     window && isRefilled(window) && windowLeft(places, window, step, inFlight),
   ]);
   // The stages of the last tile are not filled again, so nothing is signalled. With an arrival between the wait and the
@@ -552,43 +565,72 @@ function produced(places: GridPlaces): readonly Statement[] {
  */
 function sendOff(places: GridPlaces, step: Expr): readonly (readonly Statement[])[] {
   const { context, schedule } = places;
-  const { sum, intrinsic, inputs, target } = context;
+  const { sum, intrinsic, inputs, target, scale } = context;
   const name = places.name(sum, "part");
   const groups = groupsOf(context, schedule);
   const parts = partsOf(context, places.size) / groups;
   return upTo(groups).map((group) => {
-    const part = plus(parts * group, axis(name));
-    const tiles = Object.fromEntries(
-      inputs
-        .filter(({ operand }) => readsShared(operand))
-        .map((input) => {
-          const inSum = inPart(places, part);
-          const inKept = places.elementAt(input.kept);
-          const tile: TileAccess = {
-            axes: tileAxes(places, input),
-            access:
-              places.window && input === places.window.input
-                ? tapAccess(places, places.window, step, inKept, inSum)
-                : ringAt(places, input, step, [inKept, inSum]),
-            by: "instruction",
-          };
-          return [input.operand.name, tile];
-        }),
-    );
+    const tileOfPart = (input: GridInput, part: Expr): TileAccess => {
+      const inSum = inPart(places, part);
+      const inKept = places.elementAt(input.kept);
+      const { window } = places;
+      const access =
+        input === window?.input
+          ? tapAccess(places, window, step, inKept, inSum)
+          : ringAt(places, input, step, [inKept, inSum]);
+      return { axes: tileAxes(places, input), access, by: "instruction" };
+    };
+    const read = inputs.filter(({ operand }) => readsShared(operand));
     const held = inputs.filter(({ operand }) => !readsShared(operand));
-    const fetches = held.flatMap((input) => fetchesOfInput(places, input, step, part));
-    const fragments = held.map((input) => {
-      const index = registerOf(places, input, part, places.counter(input.kept, "fragment"));
-      return [input.operand.name, { file: input.operand.name, index }] as const;
-    });
-    const registers = { [target.name]: places.sum(), ...Object.fromEntries(fragments) };
+    const partAt = (first: number): Expr => plus(parts * group + first, axis(name));
+    const fetches = held.flatMap((input) => fetchesOfInput(places, input, step, partAt(0)));
+    /** The issues of so many parts from one on. */
+    const issues = (first: number, count: number, begins?: true): readonly Statement[] => {
+      const part = partAt(first);
+      const fragments = held.map((input) => {
+        const index = registerOf(places, input, part, places.counter(input.kept, "fragment"));
+        return [input.operand.name, { file: input.operand.name, index }] as const;
+      });
+      const issue: Statement = {
+        kind: "register-issue",
+        intrinsic,
+        registers: { [target.name]: places.issued(), ...Object.fromEntries(fragments) },
+        tiles: Object.fromEntries(read.map((input) => [input.operand.name, tileOfPart(input, part)])),
+        ...(begins && { begins }),
+      };
+      return unrolled(name, count, places.eachSum([issue]));
+    };
     return [
       ...(fetches.length > 0 ? unrolled(name, parts, fetches) : []),
       { kind: "fence", on: "registers", of: intrinsic },
-      ...unrolled(name, parts, places.eachSum([{ kind: "register-issue", intrinsic, registers, tiles }])),
+      ...(scale ? [...issues(0, 1, true), ...(parts > 1 ? issues(1, parts - 1) : [])] : issues(0, parts)),
       { kind: "commit", of: intrinsic },
     ];
   });
+}
+
+/** Reads what the sums of a step are multiplied by, ahead of its products; nothing where the instruction adds to sums itself. */
+function scales(places: GridPlaces, step: Expr): readonly Statement[] {
+  const { scale, rows, columns } = places.context;
+  if (!scale) return [];
+  const { there, inTile } = places.ofStep(step);
+  const { counters } = there.countersOf(inTile, number(0));
+  there.place(rows, there.elementAt(rows), counters);
+  there.place(columns, there.elementAt(columns), counters);
+  const axes = [rows, columns].map((a) => places.name(a, "in"));
+  const fetches = places.scales().map(({ register, factor }): Statement => {
+    const made = substitute(factor, counters);
+    const [access = internal(`a scale of ${printExpr(factor)} is no tensor's`)] = accessesIn(made);
+    return { kind: "fetch", register, tile: { axes, access, by: "elements", made } };
+  });
+  return places.eachSum(fetches);
+}
+
+/** Adds the scaled sums of a step to the others. */
+function scaled(places: GridPlaces): readonly Statement[] {
+  if (!places.context.scale) return [];
+  const by = places.scales().map(({ register }) => register);
+  return places.eachSum([{ kind: "accumulate", register: places.issued(), scales: by, into: places.sum() }]);
 }
 
 /**

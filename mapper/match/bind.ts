@@ -6,10 +6,15 @@
  *
  * An operand may stand for any expression of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed
  * during packing. A product of three or more factors is divided among the operands in every possible way.
+ *
+ *     f32(a[m,128*g+k]) * f32(b[n,128*g+k]) * s[m,g]    against    f32(a[m,k]) * f32(b[k,n])
+ *       ->  { a: a[..], b: b[..] }   and a scale s[m,g], by which a kernel multiplies the sum over each k
+ *
+ * Factors besides those of an instruction that can begin a sum anew are a scale. No loop of the scale feeds the instruction's sum.
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { defined, memoised, volumeOf } from "../../abstraction/collections.ts";
+import { defined, memoised, memoisedPair, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { rangeOf, wrap } from "../../abstraction/dtype.ts";
 import { areDigits, leavesAlong } from "../../abstraction/elements.ts";
@@ -73,7 +78,8 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   const operands = dtypesOf(intrinsic.operands);
   const matcher = new Matcher(types, operands, intrinsic.name, commute);
   const start: Binding = { [held.name]: access(software.target.tensor, software.target.index) };
-  const found = matcher.match(software.value, hardware.value, start);
+  const { core } = scaledParts(computation, intrinsic);
+  const found = matcher.match(core, hardware.value, start);
   const different = found.filter((b, i) => found.findIndex((other) => bindingText(other) === bindingText(b)) === i);
   const bindings = different.filter((b) => outsideProblem(computation, intrinsic, b) === undefined);
   if (bindings.length > 0) return { bindings, refusals: [] };
@@ -86,6 +92,34 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   };
   return refuse(failure.rule, failure.because, failure.hint);
 }
+
+/**
+ * The factors of an equation that an instruction multiplies, and the others, by which sums of it are scaled: those that are no cast of what the
+ * instruction takes, of an instruction that can begin a sum anew. All is the instruction's where none or all of it is a scale, or the scale is a number.
+ */
+function scaledParts(
+  { equation, tensors }: Pick<Computation, "equation" | "tensors">,
+  intrinsic: Intrinsic,
+): { readonly core: Expr; readonly scale: Expr | undefined } {
+  const whole = { core: equation.value, scale: undefined };
+  if (intrinsic.begin === undefined || equation.op !== "+=") return whole;
+  const types = dtypesOf(Object.values(tensors));
+  const taken = intrinsic.operands.slice(1).map((operand) => operand.dtype);
+  const isTaken = (e: Expr): boolean => {
+    const dtype = e.kind === "cast" ? typeOf(e.value, types) : undefined;
+    return dtype !== undefined && taken.includes(dtype);
+  };
+  const factors = operandsOf(equation.value, "*");
+  const core = factors.filter(isTaken);
+  const others = factors.filter((e) => !isTaken(e));
+  const isRead = others.length > 0 && others.every((e) => accessesIn(e).length > 0);
+  return core.length === 0 || !isRead ? whole : { core: join(core, "*"), scale: join(others, "*") };
+}
+
+/** What a kernel multiplies sums of the instruction by before it adds them to others; undefined where the instruction computes all. */
+export const scaleOf = memoisedPair(
+  (computation: Computation, intrinsic: Intrinsic): Expr | undefined => scaledParts(computation, intrinsic).scale,
+);
 
 /**
  * Why the form of an instruction cannot be matched against any equation; undefined when each operand is indexed by axes

@@ -9,14 +9,14 @@
 import { createHash } from "node:crypto";
 import { type BinaryMatrix, bitAt } from "../../abstraction/binary-matrix.ts";
 import { memoised, namesOf, volumeOf } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, computationKey, identityIn } from "../../abstraction/computation.ts";
+import { type Axis, type Computation, computationKey, identityIn, summedIn } from "../../abstraction/computation.ts";
 import { saturate, wrap } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, type Expr, integerOp, number, readsInIndex } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Matching } from "../../abstraction/mapping.ts";
 import { dtypesOf, typeOf } from "../../abstraction/typing.ts";
 import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
-import { bindingText } from "./bind.ts";
+import { bindingText, scaleOf } from "./bind.ts";
 
 /** One computation, instruction and binding, with what all their matchings share. */
 export interface Problem {
@@ -56,7 +56,7 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
   const axes = intrinsic.computation.axes;
   const sameColumn = (loop: Axis, axis: Axis): boolean =>
     x.rows.every((row) => bitAt(x, row, loop.name) === bitAt(z, row, axis.name));
-  const fixed = loopsOfReadIndices(computation.equation.value);
+  const fixed = loopsOutside({ computation, intrinsic });
   const feeders = Object.fromEntries(
     axes.map((axis) => [
       axis.name,
@@ -76,6 +76,18 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
 export const loopsOfReadIndices = memoised(
   (value: Expr): ReadonlySet<string> => new Set(accessesIn(value).flatMap(readsInIndex).flatMap(axesIn)),
 );
+
+/** Loops that feed no axis: those of indices that are read, and summed ones by which the scale of a sum moves. */
+export function loopsOutside({
+  computation,
+  intrinsic,
+}: Pick<Problem, "computation" | "intrinsic">): ReadonlySet<string> {
+  const scale = scaleOf(computation, intrinsic);
+  const read = loopsOfReadIndices(computation.equation.value);
+  if (scale === undefined) return read;
+  const moving = namesOf(summedIn(computation.axes)).filter((name) => axesIn(scale).includes(name));
+  return new Set([...read, ...moving]);
+}
 
 /** Product of the extents of the loops that feed an axis; 1 when none does. */
 export function fusedExtent({ loops }: Pick<Problem, "loops">, matching: Matching, axis: string): number {

@@ -36,7 +36,7 @@ import {
 } from "../../abstraction/mapping.ts";
 import { type Disagreement, disagreementsWithX, matchingMatrix } from "./access.ts";
 import { conditionParts, conditionProblem } from "./conditions.ts";
-import { fusedExtent, leavesAlone, loopsOfReadIndices, type Problem, wasteOf } from "./problem.ts";
+import { fusedExtent, leavesAlone, loopsOfReadIndices, loopsOutside, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
 
 /** Which matches are mappings: `gather`, every valid set of loops; `amos`, unions of match points. */
@@ -60,9 +60,15 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   const kind = kindProblem(problem, matching, refuse);
   if (kind) return kind;
 
-  const jumping = Object.values(matching)
-    .flat()
-    .find((loop) => loopsOfReadIndices(problem.computation.equation.value).has(loop));
+  const fed = Object.values(matching).flat();
+  const outside = fed.find((loop) => loopsOutside(problem).has(loop)) ?? scaledAlone(problem, matching);
+  const jumping = fed.find((loop) => loopsOfReadIndices(problem.computation.equation.value).has(loop));
+  if (outside !== undefined && jumping === undefined)
+    return refuse(
+      "expression",
+      `the scale of a sum depends on ${outside}: it must be the same for all that ${intrinsic.name} sums at once`,
+      { hint: "give groups a loop of their own, as g and k of a[m,128*g+k]" },
+    );
   if (jumping !== undefined)
     return refuse(
       "expression",
@@ -110,6 +116,13 @@ export function mappingBy(problem: Problem, matching: Matching): Mapping {
   const text = printMatching(matching, "; ");
   const id = createHash("sha256").update(`${digest}\n${text}`).digest("hex").slice(0, 12);
   return { id, computation, intrinsic, binding, matching, waste: wasteOf(problem, matching) };
+}
+
+/** A loop by which the scale of a sum moves where no other feeds the sum. */
+function scaledAlone(problem: Problem, matching: Matching): string | undefined {
+  const summed = namesOf(problem.axes.filter((a) => a.kind === "reduce"));
+  if (summed.some((axis) => matching[axis]?.length !== 0)) return undefined;
+  return namesOf(problem.loops.filter((a) => a.kind === "reduce")).find((name) => loopsOutside(problem).has(name));
 }
 
 type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdict;

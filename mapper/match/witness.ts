@@ -40,6 +40,7 @@ import {
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Matching, Witness } from "../../abstraction/mapping.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
+import { scaleOf } from "./bind.ts";
 import type { Problem } from "./problem.ts";
 
 /** An operand that gets the element of another step. */
@@ -190,6 +191,8 @@ class Programs {
   private readonly right: Evaluate;
   private readonly issue: Evaluate;
   private readonly issueEnv: Environment;
+  /** What the program multiplies its sums by. */
+  private readonly scale: Evaluate | undefined;
   private readonly operands: readonly Given[];
   private readonly loops: readonly { readonly name: string; readonly slot: number }[];
   private readonly place: Evaluate;
@@ -244,6 +247,8 @@ class Programs {
     const bare = rewrite(intrinsic.computation.equation.value, (e) => (e.kind === "access" ? access(e.tensor, []) : e));
     this.issue = compileValue(bare, issued, dtype);
     this.issueEnv = issued.environment();
+    const scale = scaleOf(computation, intrinsic);
+    this.scale = scale && compileValue(scale, this.scope, dtype);
     const shown = new Set(target.index.map((e) => (e.kind === "axis" ? e.name : undefined)));
     const free = (kind: "spatial" | "reduce"): { slot: number; extent: number }[] =>
       computation.axes
@@ -344,7 +349,7 @@ class Programs {
   private mistaken(): number {
     for (const { value, dtype, held, slots } of this.operands)
       held[0] = this.astray(slots, () => wrap(dtype, value(this.env)));
-    return this.issue(this.issueEnv);
+    return this.issue(this.issueEnv) * (this.scale?.(this.env) ?? 1);
   }
 
   /** Evaluates something with some loops at their first step. */

@@ -67,6 +67,7 @@ function fragmentsProblem(context: GridContext, schedule: GridSchedule): string 
     if (held && !madeInRegisters(context, schedule, held))
       return `lanes make ${held.operand.name} of ${context.intrinsic.name} only of what asynchronous copies bring, in one warpgroup`;
     if (schedule.fragments !== "across") return undefined;
+    if (context.scale) return "sums that are scaled are awaited in their own step";
     if (schedule.stage < 3) return "products across steps need a third stage";
     return partsOf(context, schedule.tile) % groupsOf(context, schedule) === 0
       ? undefined

@@ -28,7 +28,7 @@ import {
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
-import { bindingText } from "../match/bind.ts";
+import { bindingText, scaleOf } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
@@ -152,6 +152,8 @@ export interface GridContext {
   readonly elementBytes: number;
   /** The value of elements beyond the end. */
   readonly padding: Expr;
+  /** What the sum of each step is multiplied by before it is added; undefined where the instruction adds to sums itself. */
+  readonly scale: Expr | undefined;
   /** The condition under which a sum is stored rather than the identity; undefined when all are. */
   readonly stored: Expr | undefined;
   /** The parts of the condition that elements decide: a block whose tile has no such points sums nothing. */
@@ -271,6 +273,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     inputs: known,
     elementBytes: Math.max(...known.map((i) => bytesOf(i.operand.dtype))),
     padding: problem.padding,
+    scale: scaleOf(computation, intrinsic),
     stored: allOf(stored),
     decided,
   };

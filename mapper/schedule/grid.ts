@@ -44,6 +44,9 @@ export const printGridSchedule = (schedule: GridSchedule): string => printSchedu
  */
 const OTHER_REGISTERS = { synchronous: 40, asynchronous: 32 } as const;
 
+/** Registers of a thread for what the sums of a step are multiplied by: two rows, and columns of a few blocks. */
+const SCALE_REGISTERS = 4;
+
 /** 32-bit registers of a thread that hold one tile of an operand. */
 function tileRegisters(context: GridContext, name: string): number {
   const operand =
@@ -65,14 +68,15 @@ export function launchedThreads(context: GridContext, schedule: Pick<GridSchedul
 
 /** Registers of a thread under a schedule: sums, fragments, and the others a thread needs. */
 export function registersOf(context: GridContext, schedule: GridSchedule): number {
-  const { rows, columns, target, inputs, intrinsic } = context;
+  const { rows, columns, target, inputs, intrinsic, scale } = context;
   const sums = fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * tileRegisters(context, target.name);
   const held = inputs.reduce(
     (n, i) =>
       readsShared(i.operand) ? n : n + heldFragments(context, schedule, i) * tileRegisters(context, i.operand.name),
     0,
   );
-  return sums + held + OTHER_REGISTERS[intrinsic.asynchronous ? "asynchronous" : "synchronous"];
+  const scaled = scale ? sums + SCALE_REGISTERS : 0;
+  return sums + scaled + held + OTHER_REGISTERS[intrinsic.asynchronous ? "asynchronous" : "synchronous"];
 }
 
 /** Bytes of shared memory that the rings and staged results of a block take. */

@@ -7,11 +7,12 @@
  */
 
 import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { present } from "../../abstraction/collections.ts";
 import { boxIsAsync, isGatherable } from "./gather.ts";
 import { type GridContext, type GridDecision, heldInput } from "./grid-context.ts";
-import { viewForm } from "./views.ts";
+import { endsElsewhere, viewForm } from "./views.ts";
 
 /**
  * The most rows of a box, and pixels of a run. Source: CUDA driver API, cuTensorMapEncodeTiled and
@@ -28,6 +29,7 @@ export function engineProblem(context: GridContext, tile?: GridSchedule["tile"])
   for (const input of inputs) {
     const form = viewForm(context, input);
     if (typeof form === "string") return form;
+    if (tile && !form.ends && sum.elements % extentOf(sum.axis, tile) !== 0) return endsElsewhere(sum, form.access);
     const { axis } = input.contiguous === "sum" ? input.kept : sum;
     const rows = tile?.[axis] ?? 1;
     if (rows > MOST_ROWS[form.rows.kind]) return `a copy of ${rows} ${axis} is more than an engine makes at once`;

@@ -38,6 +38,8 @@ export interface ViewedDim extends ViewedDimension {
 interface ViewForm {
   readonly access: Access;
   readonly dims: readonly ViewedDim[];
+  /** Whether the tensor ends where the sum does, so that an engine fills what lies beyond with zeros. */
+  readonly ends: boolean;
   /** The dimension that rows run along, or the walk of their pixels. */
   readonly rows:
     | { readonly kind: "box"; readonly along: number }
@@ -83,26 +85,30 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   if (odd !== undefined)
     return `tiles of ${value.tensor} begin at an offset of ${odd} bytes along ${inner.name}, and a copy engine begins at multiples of ${BEGINNING_BYTES} bytes`;
 
-  // 2. Beyond the end of the summed axis, elements must be 0. So the tensor must end there too.
-  const ends = dims.find((d) => liesAlong(d, sum));
-  const isWhole = ends?.extent === sum.elements && ends.form.constant === 0;
-  if (!ends || !isWhole || ends.form.terms.size !== sum.dimension?.loops.length)
-    return `the sum over ${sum.axis} does not end at the end of ${value.tensor}`;
+  // 2. Beyond the end of the summed axis, elements must be 0. So the tensor must end there too, or tiles of the sum there.
+  const along = dims.find((d) => liesAlong(d, sum));
+  if (!along) return endsElsewhere(sum, value);
+  const ends =
+    along.extent === sum.elements && along.form.constant === 0 && along.form.terms.size === sum.dimension?.loops.length;
 
   // 3. Rows run along one dimension with coefficient 1, or their loops walk the tensor in its own order.
   const rows = rowAxis.dimension?.loops.map((l) => l.name) ?? [];
   if (rows.length === 0) return `no loop feeds the rows of ${value.tensor}`;
   const places = dims.flatMap((d, i) => (rows.some((row) => d.form.terms.has(row)) ? [i] : []));
   const [place = 0, ...others] = places;
-  const along = dims[place];
-  if (along && others.length === 0 && liesAlong(along, rowAxis))
-    return { access: value, dims, rows: { kind: "box", along: place } };
+  const ofRows = dims[place];
+  if (ofRows && others.length === 0 && liesAlong(ofRows, rowAxis))
+    return { access: value, dims, ends, rows: { kind: "box", along: place } };
   if (contiguous !== "sum") return `rows of ${value.tensor} are several loops of the sum`;
   const apart = pitchProblem(value.tensor, read.dims, bytes);
   if (apart !== undefined) return apart;
   const walks = walksOf(computation.axes, read.dims, rows.toReversed());
-  return typeof walks === "string" ? walks : { access: value, dims: read.dims, rows: { kind: "pixels", walks } };
+  return typeof walks === "string" ? walks : { access: value, dims: read.dims, ends, rows: { kind: "pixels", walks } };
 });
+
+/** Why zeros would be missing beyond the end of a sum. */
+export const endsElsewhere = ({ axis }: GridAxis, { tensor }: Access): string =>
+  `the sum over ${axis} does not end at the end of ${tensor}`;
 
 /** The innermost dimension, along which columns run and nothing else does, or one sentence on why they do not. */
 function columnsIn(tensor: string, dims: readonly ViewedDim[], { axis, dimension }: GridAxis): ViewedDim | string {
@@ -140,7 +146,7 @@ export function resultForm({ mapping, rows, columns }: GridContext): ViewForm | 
   if (along < 1 || dims.some((d, i) => i !== along && loops.some((name) => d.form.terms.has(name))))
     return `the rows of ${output.name} do not run along one dimension`;
   return isWhole(dims[along], rows) && isWhole(inner, columns)
-    ? { access: target, dims, rows: { kind: "box", along } }
+    ? { access: target, dims, ends: true, rows: { kind: "box", along } }
     : `the results do not end where ${output.name} does`;
 }
 

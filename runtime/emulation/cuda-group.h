@@ -37,13 +37,14 @@ template <class T> static T seen_at(const Described& d, unsigned kept, unsigned 
   return value;
 }
 
-/* An instruction issued by one thread, and the later contents of its registers. `held`: the registers of the first factor, of this thread and of those of its quad. */
+/* An instruction issued by one thread, and the later contents of its registers. `anew`: its sums replace them. `held`: the registers of the first factor, of this thread and of those of its quad. */
 struct PendingIssue {
   void (*add)(void* sums, const PendingIssue& own);
   void* registers;
   Described a, b;
   const void* held[5];
   unsigned group;
+  bool anew;
 };
 struct HeldSums {
   void* registers;
@@ -75,6 +76,7 @@ template <class C, class T, class U, int N, int K> static void add_product(void*
         char* at = (char*)sums + (4 * block + 2 * half + j) * sizeof(C);
         C sum;
         memcpy(&sum, at, sizeof(C));
+        if (own.anew) sum = C(0);
         sum = dot<C, T, U>(sum, K, [&](int k) { return left[half][k]; }, [&](int k) { return right[k]; });
         memcpy(at, &sum, sizeof(C));
       }
@@ -85,13 +87,13 @@ static bool alike(const Described& x, const Described& y) {
   return x.start == y.start && x.leading == y.leading && x.stride == y.stride && x.span == y.span && x.turned == y.turned;
 }
 
-template <class C, class T, class U, int N, int K> static void issue(void* registers, const Described& a, const void* held, const Described& b) {
+template <class C, class T, class U, int N, int K> static void issue(void* registers, const Described& a, const void* held, const Described& b, bool adds = true) {
   for (const Described& d : {a, b})
     if ((uintptr_t)d.start % 16 || d.leading % 16 || d.stride % 16 || d.leading >> 18 || d.stride >> 18)
       misuse("wgmma counts starts and distances in 16 bytes, distances below 256 KiB");
   if ((a.turned || b.turned) && sizeof(T) != 2) misuse("wgmma turns factors of 16 bits only");
   if (!fenced[running]) misuse("a group of wgmma begins with a fence of registers");
-  PendingIssue own = {add_product<C, T, U, N, K>, registers, a, b, {held}, committed_issues[running]};
+  PendingIssue own = {add_product<C, T, U, N, K>, registers, a, b, {held}, committed_issues[running], !adds};
   offered[running] = &own;
   const unsigned self = running;
   wait_for_group();
@@ -169,8 +171,8 @@ template <class T, int N> static void store_group_fragment(void* tile, const T (
 #define AUTOMAP_WGMMA(name, K, T, C, R, PER) AUTOMAP_WGMMA_OF_TWO(name, K, T, T, C, R, PER)
 #define AUTOMAP_WGMMA_OF_TWO(name, K, T, U, C, R, PER)                                                                  \
   template <int WORDS, bool TURNED_A, bool TURNED_B>                                                                \
-  static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b) {                    \
-    emulation::issue<C, T, U, 2 * PER * WORDS, K>(c, a.described, nullptr, b.described);                            \
+  static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b, unsigned adds = 1) { \
+    emulation::issue<C, T, U, 2 * PER * WORDS, K>(c, a.described, nullptr, b.described, adds != 0);                 \
   }
 #define AUTOMAP_WGMMA_HELD(name, T)                                                                                 \
   template <bool TURNED_B, int WORDS>                                                                               \

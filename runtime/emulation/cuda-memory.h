@@ -169,6 +169,7 @@ static inline void store_2_matrices(void* row, unsigned a, unsigned b) { emulati
 static inline void store_4_matrices(void* row, unsigned a, unsigned b, unsigned c, unsigned d) { emulation::store_matrices(row, {a, b, c, d}); }
 
 template <class T> static inline T held(T place) { return place; }
+static inline void use_behind(float&, float) {}
 
 /* Conversions round to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t to_f16(float f) {

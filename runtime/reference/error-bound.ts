@@ -133,7 +133,7 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
 /** Whether tensor cores may sum products of floats of one byte, with few bits. */
 function multipliesBytes({ equation, tensors }: Computation): boolean {
   const factors = accessesIn(equation.value);
-  return factors.length > 1 && factors.every(({ tensor }) => isByteFloat(tensors[tensor]?.dtype ?? "f32"));
+  return factors.filter(({ tensor }) => isByteFloat(tensors[tensor]?.dtype ?? "f32")).length > 1;
 }
 
 /** The spacing of subnormal numbers; the smallest normal number where some hardware has no subnormals. */

@@ -102,6 +102,7 @@ describe("epilogues by name", () => {
         "matmul-4bit",
         "matmul-8bit",
         "matmul-4bit-s8",
+        "scaled-matmul",
         "batched-matmul",
         "grouped-fc",
         "grouped-matmul",

@@ -106,6 +106,7 @@ describe("the table", () => {
       matmul-4bit        out[m,n] += a[m,32*g+2*b+h] * ((f32(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])
       matmul-8bit        out[m,n] += a[m,32*g+j] * (f32(w[n,g,j]) * s[n,g])
       matmul-4bit-s8     out[m,n] += f32(s32(a[m,32*g+2*b+h]) * s32(s8(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8)) * (s[n,g] * t[m,g])
+      scaled-matmul      out[m,128*u+v] += a[m,128*g+j] * b[128*u+v,128*g+j] * (s[m,g] * t[u,g])
       batched-matmul     out[b,m,n] += x[b,m,k] * y[b,k,n]
       grouped-fc         out[n,g*128+k] += in[n,g*128+c] * w[g*128+k,c]
       grouped-matmul     out[t,m,n] += a[t,m,k] * w[clamp(group[t]),n,k] where group[t] >= 0
@@ -169,6 +170,7 @@ describe("the table", () => {
       matmul-4bit        m1 n4096 | g128 b16 h2
       matmul-8bit        m1 n4096 | g128 j32
       matmul-4bit-s8     m1 n4096 | g128 b16 h2
+      scaled-matmul      m1024 u8 v128 | g8 j128
       batched-matmul     b12 m512 n64 | k512
       grouped-fc         n16 g8 k128 | c128
       grouped-matmul     t16 m64 n1024 | k512

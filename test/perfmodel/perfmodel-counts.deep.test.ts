@@ -326,6 +326,7 @@ function walk(
         case "issue":
         case "fetch":
         case "drain":
+        case "accumulate":
         case "copy":
         case "commit":
         case "wait":

@@ -91,6 +91,7 @@ export const CHANNELS_LAST: Readonly<Record<string, Readonly<Record<string, stri
   men: { in: "LC" },
   var: { in: "LC" },
   gmm: { b: "NK" },
+  smm: { s: "GM" },
 };
 
 export function suiteComputation({ op, params, layout, dtype = "f16" }: Configuration): Computation {
