@@ -115,7 +115,8 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
   const sums = summedIn(axes).map((a) => a.extent);
   const types = intrinsic.operands.map((o) => `${o.name} ${o.dtype}`);
   const known = judgedAlike(computation);
-  const alike = [printEquation(equation), ...types, ...sums].join();
+  // A row that can begin a sum anew leaves scales to the kernel, and others take no such product.
+  const alike = [printEquation(equation), ...types, ...sums, intrinsic.begin !== undefined].join();
   const before = known.get(alike);
   const found = before ? yield* judgedAgain(before) : yield* judge(computation, intrinsic, { reasons: false });
   if (!found.isCut) known.set(alike, found);

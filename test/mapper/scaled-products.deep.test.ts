@@ -8,8 +8,9 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { number, substitute } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
+import { finished } from "../../abstraction/steps.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
-import { mappings } from "../../mapper/match/enumerate.ts";
+import { mappings, validMappings } from "../../mapper/match/enumerate.ts";
 import {
   changed,
   expectRightEmulated,
@@ -161,6 +162,12 @@ describe("sums of groups that are scaled", () => {
       });
     }),
   );
+
+  it("are mapped in a search onto rows that begin sums alone, though others compute and take the same", () => {
+    const found = (row: string): number => finished(validMappings(IN_GROUPS, rowNamed(row))).length;
+    expect(found("wgmma.m64n16k32.f32.e4m3e5m2")).toBeGreaterThan(0);
+    expect(found("mma.m16n8k32.f32.e4m3e5m2")).toBe(0);
+  });
 
   it("wait for their step, and take twice the registers", () => {
     const context = gridContextOf(IN_GROUPS, "wgmma.m64n16k32.f32.e4m3e5m2", "m <- m; n <- u,v; k <- k");

@@ -81,6 +81,7 @@ it("own-intrinsic: a new instruction is mapped onto at once", async () => {
     matmul-4bit         30 waste 0.000
     matmul-8bit         14 waste 0.000
     matmul-4bit-s8       6 waste 0.000
+    scaled-matmul       46 waste 0.000
     batched-matmul       2 waste 0.000
     grouped-fc           2 waste 0.000
     grouped-matmul       2 waste 0.000
