@@ -20,6 +20,7 @@ import {
 } from "../abstraction/mapping.ts";
 import { sizesText } from "../abstraction/text.ts";
 import { type AccessMatrices, accessMatrices } from "../mapper/match/access.ts";
+import { scaleOf } from "../mapper/match/bind.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "./describe-candidate.ts";
 import { counted, indent, percent, table, WIDTH } from "./text.ts";
@@ -41,6 +42,7 @@ export function drawMapping(mapping: Mapping): string {
     ];
   });
   const outer = sizesText(physical.outer, "  ");
+  const scale = scaleOf(computation, intrinsic);
   const useful = usefulPoints(computation);
   const issued = Math.round(pointCount(computation) / (1 - mapping.waste));
   return [
@@ -61,6 +63,7 @@ export function drawMapping(mapping: Mapping): string {
         }),
       ),
     ),
+    ...(scale ? [indent(`sums are multiplied by ${printExpr(scale)} before they are added to others`)] : []),
     "",
     drawMatrices(matrices, mapping),
     "",

@@ -56,7 +56,10 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
   const axes = intrinsic.computation.axes;
   const sameColumn = (loop: Axis, axis: Axis): boolean =>
     x.rows.every((row) => bitAt(x, row, loop.name) === bitAt(z, row, axis.name));
-  const fixed = loopsOutside({ computation, intrinsic });
+  const fixed = new Set([
+    ...loopsOfReadIndices(computation.equation.value),
+    ...loopsOfScale({ computation, intrinsic }),
+  ]);
   const feeders = Object.fromEntries(
     axes.map((axis) => [
       axis.name,
@@ -77,16 +80,14 @@ export const loopsOfReadIndices = memoised(
   (value: Expr): ReadonlySet<string> => new Set(accessesIn(value).flatMap(readsInIndex).flatMap(axesIn)),
 );
 
-/** Loops that feed no axis: those of indices that are read, and summed ones by which the scale of a sum moves. */
-export function loopsOutside({
+/** Summed loops by which the scale of a sum moves: an instruction sums only what has one scale. */
+export function loopsOfScale({
   computation,
   intrinsic,
-}: Pick<Problem, "computation" | "intrinsic">): ReadonlySet<string> {
+}: Pick<Problem, "computation" | "intrinsic">): readonly string[] {
   const scale = scaleOf(computation, intrinsic);
-  const read = loopsOfReadIndices(computation.equation.value);
-  if (scale === undefined) return read;
-  const moving = namesOf(summedIn(computation.axes)).filter((name) => axesIn(scale).includes(name));
-  return new Set([...read, ...moving]);
+  const moving = new Set(scale && axesIn(scale));
+  return namesOf(summedIn(computation.axes)).filter((name) => moving.has(name));
 }
 
 /** Product of the extents of the loops that feed an axis; 1 when none does. */

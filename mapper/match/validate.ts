@@ -36,7 +36,7 @@ import {
 } from "../../abstraction/mapping.ts";
 import { type Disagreement, disagreementsWithX, matchingMatrix } from "./access.ts";
 import { conditionParts, conditionProblem } from "./conditions.ts";
-import { fusedExtent, leavesAlone, loopsOfReadIndices, loopsOutside, type Problem, wasteOf } from "./problem.ts";
+import { fusedExtent, leavesAlone, loopsOfReadIndices, loopsOfScale, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
 
 /** Which matches are mappings: `gather`, every valid set of loops; `amos`, unions of match points. */
@@ -61,19 +61,19 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   if (kind) return kind;
 
   const fed = Object.values(matching).flat();
-  const outside = fed.find((loop) => loopsOutside(problem).has(loop)) ?? scaledAlone(problem, matching);
   const jumping = fed.find((loop) => loopsOfReadIndices(problem.computation.equation.value).has(loop));
-  if (outside !== undefined && jumping === undefined)
-    return refuse(
-      "expression",
-      `the scale of a sum depends on ${outside}: it must be the same for all that ${intrinsic.name} sums at once`,
-      { hint: "give groups a loop of their own, as g and k of a[m,128*g+k]" },
-    );
   if (jumping !== undefined)
     return refuse(
       "expression",
       `an index that depends on ${jumping} is read from a tensor: an instruction moves with its loops`,
       hintFor(problem, jumping),
+    );
+  const scaling = scalingLoop(problem, matching);
+  if (scaling !== undefined)
+    return refuse(
+      "expression",
+      `the scale of a sum depends on ${scaling}: it must be the same for all that ${intrinsic.name} sums at once`,
+      { hint: "give groups a loop of their own, as g and k of a[m,128*g+k]" },
     );
 
   // 2. The access matrices, on the mapped loops.
@@ -118,11 +118,12 @@ export function mappingBy(problem: Problem, matching: Matching): Mapping {
   return { id, computation, intrinsic, binding, matching, waste: wasteOf(problem, matching) };
 }
 
-/** A loop by which the scale of a sum moves where no other feeds the sum. */
-function scaledAlone(problem: Problem, matching: Matching): string | undefined {
+/** A loop by which the scale of a sum moves, and which feeds an axis, or is all that could feed the sum. */
+function scalingLoop(problem: Problem, matching: Matching): string | undefined {
+  const moving = loopsOfScale(problem);
   const summed = namesOf(problem.axes.filter((a) => a.kind === "reduce"));
-  if (summed.some((axis) => matching[axis]?.length !== 0)) return undefined;
-  return namesOf(problem.loops.filter((a) => a.kind === "reduce")).find((name) => loopsOutside(problem).has(name));
+  const isFed = summed.some((axis) => matching[axis]?.length !== 0);
+  return moving.find((loop) => !isFed || Object.values(matching).flat().includes(loop));
 }
 
 type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdict;

@@ -169,6 +169,17 @@ describe("sums of groups that are scaled", () => {
     expect(found("mma.m16n8k32.f32.e4m3e5m2")).toBe(0);
   });
 
+  it("are not what a product without scales is refused for", () => {
+    const gathered = defineComputation({
+      equation: "c[m,n] += f32(a[m,clamp(i[k])]) * f32(b[n,clamp(i[k])])",
+      extents: SIZES,
+      tensors: { a: { dtype: "e4m3", shape: [40, 160] }, b: { dtype: "e5m2", shape: [24, 160] }, c: "f32", i: "s32" },
+    });
+    const { valid, refused } = mappings(gathered, rowNamed("wgmma.m64n16k32.f32.e4m3e5m2"));
+    expect(valid).not.toEqual([]);
+    expect(refused.map((r) => r.because).filter((because) => because.includes("scale"))).toEqual([]);
+  });
+
   it("wait for their step, and take twice the registers", () => {
     const context = gridContextOf(IN_GROUPS, "wgmma.m64n16k32.f32.e4m3e5m2", "m <- m; n <- u,v; k <- k");
     expect(
